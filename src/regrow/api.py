@@ -1,0 +1,209 @@
+"""The one line: ``regrow.sparsify``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from regrow import attach
+from regrow.errors import ConfigurationError, unknown
+from regrow.handle import Handle
+from regrow.methods import METHODS, Method, build
+from regrow.plan import uses_per_weight
+from regrow.ranks import Ranks
+from regrow.scope import Rule, Scope, choose
+from regrow.settings import Settings
+from regrow.topology.redistribute import Share
+from regrow.topology.schedule import Clock, require_steps
+from regrow.topology.score import Score
+
+DEFAULT_INTERVAL = 500
+"""Steps between topology updates where neither ``update_every`` nor ``steps_per_epoch`` is given."""
+
+
+def sparsify(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: str | Method = "sparse-momentum",
+    *,
+    density: float | None = None,
+    steps: int | None = None,
+    update_every: int | None = None,
+    steps_per_epoch: int | None = None,
+    scope: str | Scope | Sequence[Rule] = "fully-sparse",
+    distribution: str | Callable[..., list[float]] | Mapping[str, float] | None = None,
+    seed: int = 0,
+    window_tolerance: float = 1e-3,
+    momentum: Literal["optimizer", "gradient"] = "optimizer",
+    prune: Score | None = None,
+    redistribute: Share | None = None,
+    grow: Score | None = None,
+    calibration: Any = None,
+    costs: Mapping[str, float] | torch.Tensor | None = None,
+    process_group: Any = None,
+    **options: Any,
+) -> Handle:
+    """Make a model sparse; the training loop stays as it is.
+
+    Args:
+        model: any module, also inside ``torch.compile`` or ``DistributedDataParallel``.
+        optimizer: the optimizer of its parameters; hooks on it enforce masks and run topology updates.
+        method: a name from :func:`regrow.list_methods`, or a :class:`regrow.Method`.
+        density: share of weights present in the sparse layers, in (0, 1].
+        steps: optimizer steps of the whole run (with gradient accumulation fewer than batches), for schedules that decay.
+        update_every: optimizer steps between topology updates. Default: ``steps_per_epoch`` or the method's own interval, else 500.
+        steps_per_epoch: optimizer steps in one epoch, e.g. ``len(loader)``.
+        scope: which layers are sparse: ``"fully-sparse"``, ``"partially-dense"``, ``"partially-dense-cifar"`` or a :class:`regrow.Scope`.
+        distribution: budget per layer: ``"uniform"``, ``"er"``, ``"erk"``, a function, or a map from layer pattern to density.
+        seed: seed of everything random in masks.
+        window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.
+        momentum: score by the ``optimizer``'s momentum, or by an own average of the pure ``gradient`` (without weight decay).
+        prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
+        calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
+        costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
+            which multiply-accumulates per weight are counted.
+        process_group: ranks that train together; the default group if there is one; False for none.
+        options: the method's own options.
+
+    Returns:
+        A :class:`regrow.Handle` with masks, plan, journal and state.
+
+    Example:
+        >>> net = nn.Linear(8, 4)
+        >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        >>> sparsify(net, optimizer, density=0.25, steps=100, update_every=10).nonzeros
+        8
+    """
+    recipe = build(method, options)
+    if prune is not None or redistribute is not None or grow is not None:
+        recipe = recipe.with_criteria(prune, redistribute, grow)
+    _check_numbers(density, steps, update_every, steps_per_epoch, window_tolerance)
+    inner = attach.supported(optimizer)
+    layers, decisions = choose(model, scope)
+    settings = Settings(
+        method=recipe,
+        density=_density(recipe, density, layers),
+        distribution=recipe.distribution if distribution is None else distribution,
+        clock=_clock(recipe, steps, update_every, steps_per_epoch),
+        seed=seed,
+        window_tolerance=window_tolerance,
+        pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
+    )
+    _check_calibration(recipe, calibration)
+    handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
+    try:
+        handle.network.costs = _costs(recipe, costs, handle)
+        handle.initialise(calibration)
+    except BaseException:
+        handle.detach()
+        raise
+    return handle
+
+
+def _check_numbers(density: float | None, *rest: float | None) -> None:
+    if density is not None and not (isinstance(density, (int, float)) and 0 < density <= 1):
+        raise ConfigurationError(f"density must lie in (0, 1], got {density!r}: 0.05 keeps 5% of the weights")
+    for name, value in zip(("steps", "update_every", "steps_per_epoch"), rest[:3], strict=True):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigurationError(f"{name} must be a positive whole number of optimizer steps, got {value!r}")
+    tolerance = rest[3]
+    if tolerance is None or not 0 <= tolerance < 1:
+        raise ConfigurationError(
+            f"window_tolerance must lie in [0, 1), got {tolerance!r}: 0 collects momentum in every step"
+        )
+
+
+def _density(method: Method, density: float | None, layers: Sequence[Any]) -> float:
+    if method.fixed_counts is not None:
+        fixed = sum(method.fixed_counts(layers)) / sum(math.prod(layer.shape) for layer in layers)
+        if density is not None and abs(density - fixed) > 1e-3:
+            raise ConfigurationError(
+                f"method {method.name!r} has density {fixed:.4g} by construction: leave density out"
+            )
+        return fixed
+    if density is None:
+        raise ConfigurationError("density is missing: pass the share of weights to keep, e.g. density=0.05")
+    return float(density)
+
+
+def _clock(method: Method, steps: int | None, update_every: int | None, steps_per_epoch: int | None) -> Clock | None:
+    if method.when is None:
+        return None
+    if method.rate_needs_steps:
+        require_steps(method.name, steps)
+    own = method.when.every
+    if update_every is not None:
+        every = update_every
+    elif own == "epoch":
+        every = (steps_per_epoch or DEFAULT_INTERVAL) * method.when.epochs
+    else:
+        every = own
+    return Clock(method.when, int(every), steps)
+
+
+def _pure_gradient(momentum: str) -> bool:
+    if momentum not in ("optimizer", "gradient"):
+        raise unknown("momentum source", momentum, ("optimizer", "gradient"))
+    return momentum == "gradient"
+
+
+def _check_calibration(method: Method, calibration: Any) -> None:
+    if method.calibration == "loss" and not callable(calibration):
+        raise ConfigurationError(
+            f"method {method.name!r} scores weights on data: pass calibration=lambda: loss_function(model(inputs), targets)"
+        )
+    if method.calibration == "input" and not isinstance(calibration, torch.Tensor):
+        raise ConfigurationError(
+            f"method {method.name!r} needs the shape of an input: pass calibration=<one example batch>"
+        )
+
+
+def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | None, handle: Handle) -> list[float]:
+    layers = handle.network.layers
+    if costs is None:
+        if method.needs_costs:
+            raise ConfigurationError(
+                "cost_power needs costs: pass costs=<example input> or costs={layer: price of one weight}"
+            )
+        return [1.0] * len(layers)
+    if isinstance(costs, torch.Tensor):
+        uses = uses_per_weight(handle.model, costs)
+        return [uses.get(layer.parameter, 1.0) for layer in layers]
+    if missing := [layer.name for layer in layers if layer.name not in costs]:
+        raise ConfigurationError(f"costs lack layer {missing[0]!r}: give a price for every sparse layer")
+    return [float(costs[layer.name]) for layer in layers]
+
+
+def list_methods(show: bool = True) -> list[Method]:
+    """Print the table of methods and return their records.
+
+    Args:
+        show: print the table too.
+    """
+    methods = [factory() for factory in METHODS.values()]
+    if show:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title="methods")
+        for column in (
+            "name",
+            "paper",
+            "budget",
+            "gradients of missing weights",
+            "redistributes",
+            "extra memory",
+            "what it does",
+        ):
+            table.add_column(column, overflow="fold")
+        for m in methods:
+            wanted = ", ".join(sorted(m.needs - {"present momentum"})) or "none"
+            moves = "yes" if m.redistribute is not None else "no"
+            table.add_row(m.name, f"{m.paper} {m.year}", m.budget, wanted, moves, m.extra_memory, m.summary)
+        Console().print(table)
+    return methods

@@ -1,0 +1,136 @@
+"""How a handle rides on an optimizer: step hooks, copies, and optimizers that must not step sparse weights."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import LBFGS, Optimizer, SparseAdam
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from regrow.errors import StateError, UnsupportedError
+
+if TYPE_CHECKING:
+    from regrow.handle import Handle
+
+_handles: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
+_owners = WeakTensorKeyDictionary()
+_harmless: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+
+
+def supported(optimizer: Any) -> Optimizer:
+    """The torch optimizer behind wrappers of Lightning or Accelerate; an error for those that cannot work."""
+    while True:
+        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
+        if not isinstance(inner, Optimizer):
+            break
+        optimizer = inner
+    if isinstance(optimizer, LBFGS):
+        raise UnsupportedError(
+            "LBFGS evaluates unmasked weights inside one step: use SGD, Adam or another first-order optimizer"
+        )
+    if isinstance(optimizer, SparseAdam):
+        raise UnsupportedError("SparseAdam takes sparse gradients of embeddings: use Adam or AdamW for sparse weights")
+    if not isinstance(optimizer, Optimizer):
+        raise UnsupportedError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if optimizer in _handles:
+        raise StateError("this optimizer is sparsified already: call handle.detach() first, or keep using that handle")
+    return optimizer
+
+
+def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
+    """Hook a handle into an optimizer's step and return the removable hooks."""
+    _handles[optimizer] = handle
+    _harmless.clear()
+    for sparse in handle.parameters:
+        _owners[sparse.parameter] = weakref.ref(handle)
+    # copy.deepcopy consults the instance: optimizers drop their hooks when copied, and would train dense in silence.
+    optimizer.__deepcopy__ = lambda memo: _copy(optimizer, handle, memo)  # type: ignore[attr-defined]
+    return [
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: _before(handle, args, kwargs)),
+        optimizer.register_step_post_hook(lambda *_: handle.after_step()),
+    ]
+
+
+def release(handle: Handle, optimizer: Optimizer) -> None:
+    """Undo :func:`attach`; the hooks themselves are removed by their owner."""
+    _handles.pop(optimizer, None)
+    optimizer.__dict__.pop("__deepcopy__", None)
+    for sparse in handle.parameters:
+        _owners.pop(sparse.parameter, None)
+
+
+def handle_of(optimizer: Any) -> Handle | None:
+    """The handle that rides on an optimizer, also on a deep copy made together with its model."""
+    inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
+    return _handles.get(inner if isinstance(inner, Optimizer) else optimizer)
+
+
+def _before(
+    handle: Handle, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Act before the update; where a closure computes the gradients, act right after it."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    handle.check()
+    if closure is None:
+        handle.before_step()
+        return None
+
+    def wrapped() -> Any:
+        loss = closure()
+        with torch.no_grad():
+            handle.before_step()
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": wrapped}
+    return (args[0], wrapped, *args[2:]), kwargs
+
+
+def _copy(optimizer: Optimizer, handle: Handle, memo: dict[int, Any]) -> Optimizer:
+    twin = _plain_copy(optimizer, memo)
+    if id(handle.model) in memo or id(handle) in memo:
+        copy.deepcopy(handle, memo)
+    else:
+        twin.register_step_pre_hook(_refuse_orphan)
+    return twin
+
+
+def _plain_copy(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+    hidden = optimizer.__dict__.pop("__deepcopy__")
+    try:
+        return copy.deepcopy(optimizer, memo)
+    finally:
+        optimizer.__dict__["__deepcopy__"] = hidden
+
+
+def _refuse_orphan(*_: Any) -> None:
+    raise StateError(
+        "this optimizer was copied without its model and handle and would train dense: "
+        "copy them together, copy.deepcopy((model, optimizer, handle))"
+    )
+
+
+def _refuse_stranger(optimizer: Optimizer, *_: Any) -> None:
+    """Another optimizer on sparsified weights would leave masks fixed and counters behind."""
+    if optimizer in _handles or not _owners:
+        return
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    if _harmless.get(optimizer) == count:
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            owner: Callable[[], Handle | None] | None = _owners.get(parameter)
+            if owner is not None and owner() is not None:
+                raise StateError(
+                    f"{type(optimizer).__name__} steps weights that were sparsified with another optimizer object: "
+                    "step that one, or handle.detach() and sparsify again with the new optimizer"
+                )
+    _harmless[optimizer] = count
+
+
+register_optimizer_step_pre_hook(_refuse_stranger)

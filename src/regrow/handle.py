@@ -1,0 +1,321 @@
+"""The handle: what ``sparsify`` returns, and what happens around each optimizer step.
+
+backward            -> gradient masked as it arrives; in a growth window the unmasked one is kept beside it
+clip, unscale, ...  -> the user's business: only present weights are in sight
+optimizer.step()
+    before_step     -> growth evidence; method extras; (RigL:) the topology update instead of the weight update
+    the update      -> the optimizer's own
+    after_step      -> weights masked; method extras; step counted; topology update if due
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regrow import attach
+from regrow.errors import ConfigurationError, StateError
+from regrow.methods.method import Method
+from regrow.momentum import reset_slots, shaped_slots
+from regrow.network import SparseNetwork
+from regrow.parameter import SparseParameter
+from regrow.plan import Plan, build_plan
+from regrow.ranks import Ranks
+from regrow.scope import Decision, Layer, unwrap
+from regrow.settings import Settings
+from regrow.state import export_state, import_state
+from regrow.topology import distribution as distributions
+from regrow.topology.journal import Record
+from regrow.window import GrowthWindow
+
+
+class Handle:
+    """A sparsified model: masks, schedule, journal. Returned by :func:`regrow.sparsify`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        layers: list[Layer],
+        decisions: list[Decision],
+        settings: Settings,
+        ranks: Ranks,
+    ) -> None:
+        self.model, self.decisions, self.settings = unwrap(model), decisions, settings
+        self.network = SparseNetwork(optimizer, layers, settings, ranks)
+        self.window = GrowthWindow(self.network.parameters, settings, ranks)
+        self.step, self.round = 0, 0
+        self.rewind_weights: dict[str, Tensor] = {}
+        self._overflowed = False
+        self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
+        self.unverified = False
+        self._hooks = attach.attach(self, optimizer) + _watch_loading(self, layers)
+
+    def initialise(self, calibration: Any = None) -> None:
+        """Draw the first masks and mask the weights."""
+        self._remember_rewind()
+        self.network.initialise(self.model, calibration)
+        self.window.look_ahead(self.step)
+
+    # ---------------------------------------------------------------------------------------------- looking
+
+    @property
+    def parameters(self) -> list[SparseParameter]:
+        """The sparse parameters with their masks and hooks."""
+        return self.network.parameters
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer the handle rides on."""
+        return self.parameters[0].optimizer
+
+    @property
+    def method(self) -> Method:
+        """The method in use."""
+        return self.settings.method
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """The mask of each layer by name. Views: read only."""
+        return {layer.name: self.network.mask(layer) for layer in self.network.layers}
+
+    @property
+    def journal(self) -> list[Record]:
+        """What each topology update did."""
+        return self.network.journal
+
+    @property
+    def updates(self) -> int:
+        """Number of topology updates done."""
+        return self.network.updates
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of present weights."""
+        return sum(int(sparse.mask.count_nonzero()) for sparse in self.parameters)
+
+    @property
+    def numel(self) -> int:
+        """Number of positions in all sparse layers."""
+        return sum(sparse.mask.numel() for sparse in self.parameters)
+
+    @property
+    def density(self) -> float:
+        """Share of weights present in the sparse layers."""
+        return self.nonzeros / self.numel
+
+    @property
+    def budget(self) -> int:
+        """Number of weights that the method's budget rule prescribes, or allows at most."""
+        return sum(self.network.counts)
+
+    @property
+    def prune_rate(self) -> float:
+        """The prune rate at this step."""
+        return self.method.rate(self.settings.progress(self.step))
+
+    @property
+    def needs_missing_gradients(self) -> bool:
+        """Whether the next backward must deliver gradients of missing weights: known before each step."""
+        return self.window.is_open
+
+    def plan(self, example: Tensor | tuple[Any, ...] | None = None) -> Plan:
+        """The table of layers: sparse or dense and why, density, non-zeros, and MACs where ``example`` (one input) is given."""
+        return build_plan(self.model, self.method.name, self.decisions, self.network.layers, self.masks, example)
+
+    # ---------------------------------------------------------------------------------------------- stepping
+
+    def check(self) -> None:
+        """Refuse to step if the weights were replaced by some that do not fit the masks."""
+        if not self.unverified:
+            return
+        for sparse in self.parameters:
+            if count := sparse.misfit():
+                raise StateError(
+                    f"{count} weights of {sparse.name} lie outside its mask: weights were loaded after sparsify. Load the handle's state "
+                    "too (handle.load_state_dict), or take the masks from the zeros (handle.masks_from_zeros())"
+                )
+        self.unverified = False
+
+    @torch.no_grad()
+    def before_step(self) -> None:
+        """When the gradients are ready, before the optimizer uses them."""
+        found = getattr(self.optimizer, "found_inf", None)
+        self._overflowed = found is not None and float(found) != 0
+        for sparse in self.parameters:
+            sparse.receive()
+        if self._overflowed:
+            return
+        if self.window.is_open:
+            self.window.collect(self.optimizer)
+        for sparse in self.parameters:
+            sparse.swap_in()
+        self.network.each(self.method.adjust, self.step, gradients=True)
+        if self._due("instead"):
+            self._update()
+            self._withhold_gradients()
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """After the optimizer's update: mask, count, and update the topology if due."""
+        for sparse in self.parameters:
+            sparse.incoming = None
+        if self._overflowed:
+            return
+        for parameter, grad in self._withheld:
+            parameter.grad = grad
+        self._withheld = []
+        for sparse in self.parameters:
+            sparse.swap_out()
+        self.network.each(self.method.perturb, self.step)
+        for sparse in self.parameters:
+            sparse.mask_weight()
+        self.step += 1
+        self._remember_rewind()
+        if self._due("after"):
+            self._update()
+        self.window.look_ahead(self.step)
+
+    def _due(self, phase: str) -> bool:
+        clock = self.settings.clock
+        return clock is not None and clock.when.phase == phase and clock.due(self.step)
+
+    def _update(self) -> None:
+        update = self.network.open_update(self.step)
+        self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
+        self.window.close(self.step)
+
+    def _withhold_gradients(self) -> None:
+        """A topology update instead of the weight update: parameters without a gradient are skipped by every optimizer."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._withheld = [(p, p.grad) for p in parameters]
+        for p in parameters:
+            p.grad = None
+
+    # ---------------------------------------------------------------------------------------------- rounds
+
+    @torch.no_grad()
+    def rewind(self) -> bool:
+        """End a round of train-prune-retrain: prune to the next density and, for lottery tickets, put all weights back.
+
+        Optimizer state is cleared and the step counter restarts. Returns False, changing nothing, once the target is reached.
+        """
+        rounds = self.method.rounds
+        if rounds is None:
+            raise ConfigurationError(
+                f"method {self.method.name!r} has no rounds: rewind() belongs to lottery-ticket and han"
+            )
+        if self.nonzeros <= distributions.budget(self.settings.density, [self.numel]):
+            return False
+        self.round += 1
+        density = max(self.settings.density, rounds.keep**self.round)
+        update = self.network.open_update(self.step, self.network.counts_at(density))
+        self.network.commit(update, self.method.update(update), window_stays_open=False)
+        for name, parameter in self.model.named_parameters():
+            if name in self.rewind_weights:
+                parameter.copy_(self.rewind_weights[name])
+        for sparse in self.parameters:
+            sparse.mask_weight()
+        self.optimizer.state.clear()
+        self.step = rounds.rewind_step if rounds.rewind else 0
+        return True
+
+    def _remember_rewind(self) -> None:
+        rounds = self.method.rounds
+        if rounds is not None and rounds.rewind and self.round == 0 and self.step == rounds.rewind_step:
+            self.rewind_weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that matters to the sparse run: tensors and plain numbers only, no pickled objects."""
+        return export_state(self)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state. It is checked against this model and method before anything changes."""
+        import_state(self, state)
+        self.unverified = True
+        self.window.forget_schedule()
+        self.window.look_ahead(self.step)
+
+    @torch.no_grad()
+    def masks_from_zeros(self) -> None:
+        """Take the masks from the zeros of the present weights, and their count as the new budget."""
+        fresh = {sparse.name: sparse.parameter.data != 0 for sparse in self.parameters}
+        for layer in self.network.layers:
+            whole = fresh[layer.parameter_name]
+            if not bool((whole if layer.rows is None else whole[layer.rows]).any()):
+                raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
+        for sparse in self.parameters:
+            missing = ~fresh[sparse.name]
+            slots = shaped_slots(self.optimizer, sparse.parameter)
+            reset_slots(slots, missing, torch.zeros_like(missing), fresh[sparse.name], None)
+        self.network.set_masks(fresh)
+        self.network.counts = [int(self.network.mask(layer).count_nonzero()) for layer in self.network.layers]
+        self.unverified = False
+
+    @torch.no_grad()
+    def mask_(self, copied: nn.Module) -> nn.Module:
+        """Mask a copy of the model in place: the average over time of sparse weights is not sparse by itself."""
+        parameters = dict(unwrap(copied).named_parameters())
+        averaged = "module." if f"module.{self.parameters[0].name}" in parameters else ""
+        twins = {sparse: parameters.get(averaged + sparse.name) for sparse in self.parameters}
+        for sparse, twin in twins.items():
+            if twin is None or twin.shape != sparse.mask.shape:
+                shape = tuple(sparse.mask.shape)
+                raise StateError(
+                    f"the copy has no parameter {sparse.name} of shape {shape}: pass a copy of the same model"
+                )
+        for sparse, twin in twins.items():
+            twin.mul_(sparse.mask.to(twin.device))  # type: ignore[union-attr]
+        return copied
+
+    def detach(self) -> None:
+        """Remove every hook: the model stays as it is and trains as an ordinary one from now on."""
+        for hook in self._hooks:
+            hook.remove()
+        for sparse in self.parameters:
+            sparse.detach()
+        attach.release(self, self.optimizer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
+        """Copy model, optimizer and handle together; the copies belong to each other."""
+        twin = memo[id(self)] = object.__new__(Handle)
+        model, optimizer = copy.deepcopy(self.model, memo), copy.deepcopy(self.optimizer, memo)
+        layers = [
+            replace(layer, parameter=copy.deepcopy(layer.parameter, memo), module=copy.deepcopy(layer.module, memo))
+            for layer in self.network.layers
+        ]
+        Handle.__init__(twin, model, optimizer, layers, self.decisions, self.settings, self.network.ranks)
+        twin.network.costs = list(self.network.costs)
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+    def __repr__(self) -> str:
+        """One line."""
+        return (
+            f"Handle({self.method.name}, {self.nonzeros:,} of {self.numel:,} weights, step {self.step}, "
+            f"{self.updates} topology updates)"
+        )
+
+
+def _watch_loading(handle: Handle, layers: list[Layer]) -> list[Any]:
+    """Notice ``load_state_dict`` on any module that owns a sparse parameter.
+
+    The hook is a plain function around a weak reference, so that copying a model does not copy its handle.
+    """
+    reference = weakref.ref(handle)
+
+    def loaded(*_: Any) -> None:
+        owner = reference()
+        if owner is not None:
+            owner.unverified = True
+
+    return [module.register_load_state_dict_post_hook(loaded) for module in {layer.module for layer in layers}]

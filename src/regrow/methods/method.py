@@ -1,0 +1,166 @@
+"""A method is a record of pieces; the registry knows them all by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from regrow.errors import ConfigurationError, unknown
+from regrow.scope import Layer
+from regrow.topology.cycle import Change, rewire
+from regrow.topology.grow import Grow
+from regrow.topology.initial import Initial, at_random
+from regrow.topology.prune import Prune, Pruning
+from regrow.topology.redistribute import Redistribute, Share
+from regrow.topology.schedule import Curve, When, constant
+from regrow.topology.score import Score
+from regrow.topology.view import Need, Update, needs_of
+
+_NO_PRUNING = constant(0.0)
+BudgetRule = Literal["constant", "schedule", "upper bound", "free"]
+
+
+@dataclass(eq=False)
+class StepView:
+    """One layer around an optimizer step, for methods that touch gradients or weights then."""
+
+    index: int
+    weight: Tensor
+    grad: Tensor
+    mask: Tensor
+    reach: Tensor
+    lr: float
+    memory: dict[str, Tensor]
+    rng: Callable[..., torch.Generator]
+    progress: float
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """Weights beyond the mask are kept and trained: forward uses ``theta * mask``, the optimizer updates theta.
+
+    ``reach`` marks the weights that receive gradients at an update; ``None`` means all of them.
+    """
+
+    reach: Callable[[Update], list[Tensor]] | None = None
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Repeated train-prune rounds: each keeps ``keep`` of the present weights until the target density is reached.
+
+    ``rewind`` puts all weights back to their values at ``rewind_step``.
+    """
+
+    keep: float = 0.8
+    rewind: bool = True
+    rewind_step: int = 0
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published method as a composition of pieces.
+
+    Pieces left out mean: random first masks, nothing pruned, every layer regrows what it lost, nothing grown, fixed masks.
+    ``density`` and ``floor`` turn the target density into a curve over the run, where the budget moves.
+    ``fixed_counts`` prescribes the budget where the density is no free choice. ``adjust`` and ``perturb`` run before and after each
+    optimizer step; ``prepare`` fills a layer's memory at the start. ``pure_gradient`` scores by an own average of the gradient.
+    """
+
+    name: str
+    paper: str
+    year: int
+    summary: str
+    distribution: str = "uniform"
+    initial: Initial = at_random
+    prune: Pruning | None = None
+    redistribute: Redistribute | None = None
+    grow: Grow | None = None
+    rewire: Callable[[Update], Change] | None = None
+    when: When | None = None
+    rate: Curve = _NO_PRUNING
+    rate_needs_steps: bool = True
+    density: Callable[[float], Curve] | None = None
+    floor: Callable[[float], Curve] | None = None
+    budget: BudgetRule = "constant"
+    extra_memory: str = "none"
+    calibration: Literal["loss", "input", None] = None
+    fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
+    shadow: Shadow | None = None
+    rounds: Rounds | None = None
+    prepare: Callable[[StepView], None] | None = None
+    adjust: Callable[[StepView], None] | None = None
+    perturb: Callable[[StepView], None] | None = None
+    pure_gradient: bool = False
+    needs_costs: bool = False
+    extra_needs: frozenset[Need] = frozenset()
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Which gradients of missing weights the pieces read."""
+        pieces = (
+            getattr(self.prune, "score", None),
+            getattr(self.prune, "count", None),
+            getattr(self.redistribute, "share", None),
+            getattr(self.grow, "score", None),
+            self.rewire,
+        )
+        return frozenset().union(self.extra_needs, *(needs_of(piece) for piece in pieces))
+
+    def update(self, update: Update) -> Change:
+        """Run one topology update: prune, redistribute, grow, or the method's own rewiring."""
+        if self.rewire is not None:
+            return self.rewire(update)
+        return rewire(update, self.prune, self.redistribute, self.grow)
+
+    def with_criteria(self, prune: Score | None, redistribute: Share | None, grow: Score | None) -> Method:
+        """Exchange criteria by plain functions of a layer: scores for pruning and growth, a share for redistribution."""
+        method = self
+        if prune is not None:
+            piece = replace(self.prune, score=prune) if isinstance(self.prune, Prune) else Prune(score=prune)
+            method = replace(method, prune=piece)
+        if redistribute is not None:
+            base = self.redistribute or Redistribute()
+            method = replace(method, redistribute=replace(base, share=redistribute))
+        if grow is not None:
+            method = replace(method, grow=replace(self.grow or Grow(), score=grow))
+        if method is not self and self.rewire is not None:
+            raise ConfigurationError(
+                f"method {self.name!r} chooses its masks in one piece: its prune, redistribute and grow cannot be exchanged"
+            )
+        return method
+
+
+Factory = Callable[..., Method]
+METHODS: dict[str, Factory] = {}
+
+
+def register(factory: Factory) -> Factory:
+    """Add a method factory under the name of the method it builds by default; a name taken is an error."""
+    name = factory().name
+    if name in METHODS:
+        raise ConfigurationError(f"a method named {name!r} is registered already ({METHODS[name].__module__})")
+    METHODS[name] = factory
+    return factory
+
+
+def build(method: str | Method, options: dict[str, Any]) -> Method:
+    """Look a method up and apply its options; a ready :class:`Method` passes through."""
+    if isinstance(method, Method):
+        if options:
+            raise ConfigurationError(f"unknown argument {sorted(options)[0]!r}: a ready Method takes no options")
+        return method
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    factory = METHODS[method]
+    valid = inspect.signature(factory).parameters
+    for option in options:
+        if option not in valid:
+            known = [*valid, "density", "scope", "steps", "update_every", "seed"]
+            raise unknown(f"option of method {method!r}", option, known)
+    return factory(**options)

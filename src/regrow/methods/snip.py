@@ -1,0 +1,48 @@
+"""SNIP: keep the connections the loss is most sensitive to, once, before training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regrow import randomness
+from regrow.methods.method import Method
+from regrow.methods.saliency import averaged, gradients
+from regrow.topology.initial import Setup, globally_largest
+
+
+def method(reinitialise: bool = False) -> Method:
+    r"""Single-shot network pruning (Lee et al. 2019).
+
+        s_j = |w_j dL/dw_j| / sum_k |w_k dL/dw_k|,  keep the K largest of the whole network, train those
+
+    Pass ``calibration=lambda: loss_function(model(inputs), targets)`` with one training batch. Every layer keeps at least one weight.
+
+    Args:
+        reinitialise: draw fresh weights after scoring, as the authors do (``reset_parameters`` of each sparse layer's module).
+    """
+
+    def initial(setup: Setup) -> list[Tensor]:
+        with torch.enable_grad():
+            found = gradients(setup, setup.calibration())
+        products = averaged(setup, [g * layer.weight for g, layer in zip(found, setup.layers, strict=True)])
+        if reinitialise:
+            _reset(setup)
+        return globally_largest(setup, [p.abs() for p in products], setup.total)
+
+    return Method(
+        name="snip",
+        paper="Lee et al.",
+        year=2019,
+        summary="keep the largest |w g| of one batch before training",
+        initial=initial,
+        calibration="loss",
+    )
+
+
+def _reset(setup: Setup) -> None:
+    modules = {id(layer.module): layer.module for layer in setup.sparse}
+    with torch.random.fork_rng(devices=[]):
+        torch.random.set_rng_state(randomness.generator(setup.seed, "reinitialise").get_state())
+        for module in modules.values():
+            module.reset_parameters()  # type: ignore[operator]

@@ -1,0 +1,78 @@
+"""Soft-DEEP-R: dormant connections keep walking and may come back by themselves."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regrow import randomness
+from regrow.methods.deep_r import fix_signs
+from regrow.methods.method import Method, Shadow, StepView
+from regrow.topology.cycle import Change, to_masks
+from regrow.topology.schedule import When
+from regrow.topology.select import largest
+from regrow.topology.view import Update
+
+
+def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
+    r"""Soft deep rewiring (Bellec et al. 2018): no fixed number of connections.
+
+    Active connections move as in DEEP-R. Dormant ones walk freely, clipped from below:
+
+        theta_k <- max(theta_min, theta_k + eta * noise * nu_k),   theta_min = -(1 - p0) T / (p0 alpha),   T = eta noise^2 / 2
+
+    and are active again once theta_k > 0. p0 is the density; the number of weights varies around it. First theta of dormant
+    connections: uniform in [theta_min, 0].
+
+    Args:
+        l1: alpha, strength of the l1 prior.
+        noise: scale of the gradient noise.
+    """
+
+    def lowest(layer: StepView) -> float:
+        temperature = layer.lr * noise**2 / 2
+        start = float(layer.memory["density"])
+        return -(1 - start) * temperature / (start * l1)
+
+    def prepare(layer: StepView) -> None:
+        fix_signs(layer)
+        layer.memory["density"] = layer.mask.float().mean()
+        draw = randomness.uniform(layer.mask, layer.rng("dormant", layer.index)).to(layer.weight.dtype)
+        layer.weight.copy_(torch.where(layer.mask, layer.weight, _sign(layer) * draw * lowest(layer)))
+
+    def pull_to_zero(layer: StepView) -> None:
+        layer.grad.add_(_sign(layer) * layer.mask, alpha=l1)
+
+    def walk(layer: StepView) -> None:
+        drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
+        theta = layer.weight * _sign(layer) + drawn * (layer.lr * noise)
+        layer.weight.copy_(torch.where(layer.mask, theta, theta.clamp_min(lowest(layer))) * _sign(layer))
+
+    return Method(
+        name="soft-deep-r",
+        paper="Bellec et al.",
+        year=2018,
+        summary="as DEEP-R, but dormant weights walk at random and return by themselves",
+        shadow=Shadow(reach=lambda update: [layer.mask for layer in update.layers]),
+        prepare=prepare,
+        adjust=pull_to_zero,
+        perturb=walk,
+        rewire=_positive_theta,
+        when=When(1, journal_every=100),
+        rate_needs_steps=False,
+        budget="free",
+        extra_memory="1 dense tensor per layer (theta), 1 byte per weight (signs)",
+    )
+
+
+def _positive_theta(update: Update) -> Change:
+    masks = []
+    for layer in update.layers:
+        theta = layer.weight * layer.memory["sign"].to(layer.weight.dtype)
+        active = theta > 0
+        masks.append(active if bool(active.any()) else largest(theta.float(), 1, torch.ones_like(active)))
+    return to_masks(update, masks)
+
+
+def _sign(layer: StepView) -> Tensor:
+    return layer.memory["sign"].to(layer.weight.dtype)

@@ -1,0 +1,103 @@
+"""Sparse momentum: prune small weights, redistribute and regrow by momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from regrow.errors import unknown
+from regrow.methods.method import Method
+from regrow.topology import score
+from regrow.topology.grow import Grow
+from regrow.topology.prune import Count, Prune, Pruning, Threshold, capped_fraction, gated_fraction
+from regrow.topology.redistribute import SHARES, Redistribute, mean_momentum, per_cost
+from regrow.topology.schedule import DECAYS, When
+
+GROWTH: dict[str, tuple[score.Score, str]] = {
+    "momentum": (score.momentum, "layer"),
+    "random": (score.random, "layer"),
+    "gradient": (score.gradient, "layer"),
+    "momentum-neuron": (score.momentum, "neuron"),
+}
+
+
+def method(
+    prune_rate: float = 0.2,
+    decay: str = "cosine",
+    redistribution: str = "momentum",
+    growth: str = "momentum",
+    pruning: str = "magnitude",
+    global_prune: bool = False,
+    global_growth: bool = False,
+    just_pruned: Literal["keep", "zero"] = "keep",
+    cost_power: float = 0.0,
+    reference: bool = False,
+) -> Method:
+    r"""Sparse networks from scratch (Dettmers & Zettlemoyer 2019), called SNFS in later papers.
+
+    With momentum M, layers i, prune rate p(t) decaying to 0:
+
+        q_i = mean(|M_i| over present weights)           c_i = q_i / sum_j q_j
+        r_i = ceil(min(p, 1 - density_i) * nnz_i)        R = sum_i r_i
+        prune the r_i smallest |W_i|; grow g_i ~ c_i R missing weights with the largest |M_i|, sum_i g_i = R
+
+    What a full layer cannot take is shared equally among the others.
+
+    Args:
+        prune_rate: p at the start.
+        decay: ``cosine`` or ``linear`` to 0, or ``constant``.
+        redistribution: ``momentum``, ``magnitude``, ``nonzeros``, ``none``, or ``second-moment`` (Adam family).
+        growth: ``momentum``, ``random``, ``gradient`` or ``momentum-neuron``.
+        pruning: ``magnitude``, ``set`` (smallest of each sign) or ``threshold`` (DSR's).
+        global_prune, global_growth: choose over the whole network instead of per layer.
+        just_pruned: a weight pruned and regrown at once keeps its value, or restarts at zero.
+        cost_power: shares c_i / cost_i ** cost_power, with ``costs`` given to ``sparsify``.
+        reference: behave as the authors' code where it differs from the paper: p ends at 0.005, the cap on p_i applies only to layers
+            above 80% density that want to grow, ``redistribution="none"`` shares by layer size, grown weights keep their dense momentum.
+    """
+    if growth not in GROWTH:
+        raise unknown("growth", growth, GROWTH)
+    if decay not in DECAYS:
+        raise unknown("decay", decay, DECAYS)
+    chosen, spread = GROWTH[growth]
+    seeded = growth.startswith("momentum") or reference
+    return Method(
+        name="sparse-momentum",
+        paper="Dettmers & Zettlemoyer",
+        year=2019,
+        summary="prune small weights, redistribute and regrow by momentum",
+        prune=_pruning(pruning, global_prune, gated_fraction(mean_momentum) if reference else capped_fraction),
+        redistribute=_redistribution(redistribution, cost_power, reference),
+        grow=Grow(
+            chosen,
+            select="global" if global_growth else spread,  # type: ignore[arg-type]
+            just_pruned=just_pruned,
+            state="seed" if seeded else "zero",
+        ),
+        when=When("epoch"),
+        rate=DECAYS[decay](prune_rate, 0.005 if reference else 0.0),
+        rate_needs_steps=decay != "constant",
+        extra_needs=frozenset({"momentum"}) if seeded else frozenset(),
+        needs_costs=cost_power != 0,
+        extra_memory="1 dense tensor per layer in growth windows (2 for Adam)",
+    )
+
+
+def _pruning(pruning: str, everywhere: bool, count: Count) -> Pruning:
+    kinds: dict[str, Callable[[], Pruning]] = {
+        "magnitude": lambda: Prune(count=count, select="global" if everywhere else "layer"),
+        "set": lambda: Prune(select="sign"),
+        "threshold": Threshold,
+        "curvature": lambda: Prune(score=score.magnitude_by_curvature, count=count),
+    }
+    if pruning not in kinds:
+        raise unknown("pruning", pruning, kinds)
+    return kinds[pruning]()
+
+
+def _redistribution(name: str, cost_power: float, reference: bool) -> Redistribute | None:
+    if name == "none":
+        return Redistribute(SHARES["size"]) if reference else None
+    if name not in SHARES:
+        raise unknown("redistribution", name, [*SHARES, "none"])
+    return Redistribute(per_cost(SHARES[name], cost_power))

@@ -1,0 +1,99 @@
+"""SRigL: RigL with constant fan-in and neuron ablation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from regrow.methods.method import Method
+from regrow.topology import score
+from regrow.topology.cycle import Change, to_masks
+from regrow.topology.initial import Setup
+from regrow.topology.schedule import When, constant, cosine
+from regrow.topology.select import largest
+from regrow.topology.view import LayerView, Update, needs
+
+
+def method(prune_rate: float = 0.3, ablation: float = 0.3, stop: float = 0.75) -> Method:
+    r"""Structured RigL (Lasby et al. 2024): every active output unit of a layer has the same number k of incoming weights.
+
+    Per layer, every dT = 100 steps, with f as in RigL:
+
+        salient = top (1 - f) nnz by |w|  union  top f nnz by |g|
+        ablate units with fewer than max(1, gamma k) salient weights (never in the last layer)
+        k = floor(budget / active units);  keep at most k of the largest |w| per active unit, grow by |g| until each has k
+
+    Args:
+        prune_rate: alpha of RigL's cosine.
+        ablation: gamma.
+        stop: share of the run after which masks stay.
+    """
+
+    @needs("gradient")
+    def rewire(update: Update) -> Change:
+        last = len(update.layers) - 1
+        gamma = [0.0 if v.place == last else ablation for v in update.layers]
+        budgets = update.targets or [layer.nnz for layer in update.layers]
+        return to_masks(
+            update, [_rewire(v, update.rate, g, n) for v, g, n in zip(update.layers, gamma, budgets, strict=True)]
+        )
+
+    return Method(
+        name="srigl",
+        paper="Lasby et al.",
+        year=2024,
+        summary="RigL with the same number of weights in every active unit",
+        distribution="erk",
+        initial=_constant_fan_in,
+        rewire=rewire,
+        when=When(100, until=stop, phase="instead"),
+        rate=cosine(prune_rate, until=stop),
+        density=constant,
+        budget="upper bound",
+        extra_memory="1 dense gradient per layer in update steps",
+    )
+
+
+def _constant_fan_in(setup: Setup) -> list[Tensor]:
+    """k = max(1, floor(count / units)) random weights in each unit, in as many units as the count pays for."""
+    masks = []
+    for layer, count in zip(setup.layers, setup.counts, strict=True):
+        draws = layer.units(layer.random("initial"))
+        units, dense = draws.shape
+        fan_in = min(max(1, count // units), dense)
+        active = largest(
+            draws[:, 0], min(units, count // fan_in), torch.ones(units, dtype=torch.bool, device=draws.device)
+        )
+        masks.append(layer.from_units(_top_per_row(draws, fan_in * active)))
+    return masks
+
+
+def _rewire(layer: LayerView, rate: float, gamma: float, budget: int) -> Tensor:
+    weight, gradient, mask = (layer.units(t) for t in (score.magnitude(layer), score.gradient(layer), layer.mask))
+    dense = mask.shape[1]
+    drop = math.floor(rate * layer.nnz + 1e-9)
+    kept = largest(weight, layer.nnz - drop, mask)
+    salient = (kept | largest(gradient, drop, torch.ones_like(mask))).sum(1)
+    active = _active_units(salient, int(mask.sum(1).max()), gamma, budget, dense)
+    fan_in = min(budget // int(active.count_nonzero()), dense)
+    survivors = _top_per_row(torch.where(kept, weight, -1.0), torch.minimum(kept.sum(1), fan_in * active))
+    wanted = fan_in * active - survivors.sum(1)
+    grown = _top_per_row(torch.where(survivors, -1.0, gradient), wanted)
+    return layer.from_units(survivors | grown)
+
+
+def _active_units(salient: Tensor, fan_in: int, gamma: float, budget: int, dense: int) -> Tensor:
+    """Units that stay: enough salient weights, at least as many as the budget needs, at most as many as it can serve."""
+    everyone = torch.ones_like(salient, dtype=torch.bool)
+    bound = max(1, int(gamma * fan_in)) if gamma else 0
+    enough = int((salient >= bound).count_nonzero())
+    count = min(max(enough, math.ceil(budget / dense), 1), budget)
+    return largest(salient.float(), min(count, len(salient)), everyone)
+
+
+def _top_per_row(scores: Tensor, counts: Tensor) -> Tensor:
+    """Mark the ``counts[i]`` largest entries of row i, ties to the lower column."""
+    rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1, stable=True)
+    return rank < counts[:, None]

@@ -1,0 +1,191 @@
+"""Growth evidence: gradient and momentum of present *and* missing weights.
+
+The optimizer sees gradients of present weights only, so its state of missing weights is zero. What growth needs of the missing ones is
+collected here, in the last K steps before a topology update (the growth window). With momentum coefficient mu a gradient
+k steps old weighs mu^k, hence K = ceil(log(tolerance) / log(mu)) steps carry all but ``tolerance`` of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Muon, NAdam, Optimizer, RAdam
+
+OWN_COEFFICIENT = 0.9
+_ADAM_EPSILON = 1e-8
+_SQUARED = ("square_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "exp_inf", "acc_delta", "variance")
+
+Group = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How an optimizer smooths gradients: first <- coefficient * first + gain * g.
+
+    ``first`` and ``second`` name its state tensors; where there is no first moment, an own average is kept instead.
+    """
+
+    first: str | None
+    second: str | None
+    coefficient: Callable[[Group], float]
+    gain: Callable[[Group], float]
+
+    def paper_scale(self, group: Group) -> float:
+        """The factor that turns the buffer into M <- alpha M + (1 - alpha) g, to compare groups with different settings."""
+        return (1 - self.coefficient(group)) / self.gain(group) if self.second is None else 1.0
+
+
+HEAVY_BALL = Family("momentum_buffer", None, lambda g: g["momentum"], lambda g: 1 - g["dampening"])
+ADAM = Family("exp_avg", "exp_avg_sq", lambda g: float(g["betas"][0]), lambda g: 1 - float(g["betas"][0]))
+MUON = Family("momentum_buffer", None, lambda g: g["momentum"], lambda g: 1 - g["momentum"])
+OWN_AVERAGE = Family(None, None, lambda g: OWN_COEFFICIENT, lambda g: 1 - OWN_COEFFICIENT)
+
+
+def family_of(optimizer: Optimizer, group: Group, pure_gradient: bool = False) -> Family:
+    """Which family a parameter group belongs to; an own average wherever the optimizer keeps no first moment."""
+    if pure_gradient:
+        return OWN_AVERAGE
+    if isinstance(optimizer, SGD) and group["momentum"] > 0 and group["dampening"] < 1:
+        return HEAVY_BALL
+    if isinstance(optimizer, (Adam, AdamW, NAdam, RAdam)):
+        return ADAM
+    return MUON if isinstance(optimizer, Muon) else OWN_AVERAGE
+
+
+def window_length(coefficient: float, tolerance: float, interval: int) -> int:
+    """K = min(interval, ceil(log tolerance / log mu)); the whole interval for tolerance 0.
+
+    Example:
+        >>> window_length(0.9, 1e-3, 540), window_length(0.99, 1e-3, 540), window_length(0.9, 0, 540)
+        (66, 540, 540)
+    """
+    if tolerance <= 0 or not 0 < coefficient < 1:
+        return interval
+    return max(1, min(interval, math.ceil(math.log(tolerance) / math.log(coefficient))))
+
+
+class Moments:
+    """Smoothed gradients of one parameter, all positions, over the open growth window."""
+
+    def __init__(
+        self, parameter: Tensor, family: Family, state: Callable[[], dict[str, Any]], group: Callable[[], Group]
+    ) -> None:
+        self.parameter, self.family, self.state, self.group = parameter, family, state, group
+        self.mask: Tensor | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the window."""
+        self.first: Tensor | None = None
+        self.second: Tensor | None = None
+        self.seen = 0
+        self.last: Tensor | None = None
+
+    def collect(self, gradient: Tensor, smooth: bool) -> None:
+        """Take the dense gradient of one step, averaged over ranks and unscaled."""
+        self.last = gradient
+        if not smooth:
+            return
+        group = self.group()
+        if self.first is None:
+            self.first = torch.zeros_like(gradient)
+        self.first.mul_(self.family.coefficient(group)).add_(gradient, alpha=self.family.gain(group))
+        if self.family.second is not None:
+            beta = float(group["betas"][1])
+            if self.second is None:
+                self.second = torch.zeros_like(gradient)
+            self.second.mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
+        self.seen += 1
+
+    def gradient(self) -> Tensor:
+        """The dense gradient of the last step."""
+        if self.last is None:
+            raise RuntimeError(
+                "a criterion reads layer.gradient, which was not collected: declare it with @regrow.needs('gradient')"
+            )
+        return self.last
+
+    def momentum(self) -> Tensor:
+        """The optimizer's momentum where weights are present, the window's where they are missing.
+
+        For the Adam family m / (sqrt(v) + 1e-8), as the sparse-momentum authors score it.
+        """
+        first = self._combined(self.family.first, self._first())
+        if self.family.second is None:
+            return first
+        return first / (self.second_moment().sqrt() + _ADAM_EPSILON)
+
+    def second_moment(self) -> Tensor:
+        """The Adam family's running mean of squared gradients."""
+        if self.family.second is None:
+            raise RuntimeError("this criterion needs the second moments of Adam, AdamW, NAdam or RAdam")
+        return self._combined(self.family.second, self._second())
+
+    def seeds(self) -> dict[str, Tensor]:
+        """Optimizer state for weights about to grow, by slot name, from what the window saw."""
+        seeds = {}
+        if self.family.first is not None and self.first is not None:
+            seeds[self.family.first] = self._first()
+        if self.family.second is not None and self.second is not None:
+            seeds[self.family.second] = self._second()
+        return seeds
+
+    def keep(self, lost: Tensor, rows: slice | None) -> None:
+        """Carry the momentum of weights about to be removed over into the window, which stays open."""
+        band = slice(None) if rows is None else rows
+        for slot, mine in ((self.family.first, self.first), (self.family.second, self.second)):
+            theirs = self.state().get(slot) if slot else None
+            if mine is not None and theirs is not None:
+                mine[band] = torch.where(lost, theirs[band].to(mine.dtype), mine[band])
+
+    def _combined(self, slot: str | None, missing: Tensor | None) -> Tensor:
+        present = self.state().get(slot) if slot else None
+        if present is None:
+            return missing if missing is not None else torch.zeros_like(self.parameter, dtype=torch.float32)
+        if missing is None or self.mask is None:
+            return present
+        return torch.where(self.mask, present.to(missing.dtype), missing)
+
+    def _first(self) -> Tensor | None:
+        if self.family.second is None or self.first is None:
+            return self.first
+        return self._debiased(self.first, float(self.group()["betas"][0]))
+
+    def _second(self) -> Tensor | None:
+        return None if self.second is None else self._debiased(self.second, float(self.group()["betas"][1]))
+
+    def _debiased(self, moment: Tensor, beta: float) -> Tensor:
+        """Bring a moment of ``seen`` steps to the bias of the optimizer's own moment of all steps."""
+        steps = float(self.state().get("step", self.seen))
+        if steps == self.seen:
+            return moment
+        return moment * ((1 - beta**steps) / (1 - beta**self.seen))
+
+
+def shaped_slots(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """The optimizer's state tensors that hold one number per weight."""
+    state = optimizer.state.get(parameter, {})
+    return {k: v for k, v in state.items() if isinstance(v, Tensor) and v.shape == parameter.shape}
+
+
+def reset_slots(
+    slots: dict[str, Tensor], lost: Tensor, born: Tensor, present: Tensor, seeds: dict[str, Tensor] | None
+) -> None:
+    """Zero the state of lost weights; start the state of born ones at zero or from seeds.
+
+    With seeds, a running mean of squares that the window did not measure starts at the mean of the present weights:
+    starting at zero would make the first normalised step of a grown weight enormous.
+    """
+    for name, slot in slots.items():
+        slot.masked_fill_(lost | born, 0)
+        if seeds is None or not bool(born.any()):
+            continue
+        if name in seeds:
+            slot.copy_(torch.where(born, seeds[name].to(slot.dtype), slot))
+        elif name in _SQUARED and bool(present.any()):
+            slot.masked_fill_(born, float(slot[present].float().mean()))

@@ -1,0 +1,277 @@
+"""The sparse layers of one model: masks, what criteria see of them, and the journal. The only writer of a mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regrow import randomness
+from regrow.errors import NonFiniteError, StateError
+from regrow.methods.method import StepView
+from regrow.momentum import reset_slots, shaped_slots
+from regrow.parameter import SparseParameter, momentum_scales
+from regrow.ranks import Ranks
+from regrow.scope import Layer, parameters_of
+from regrow.settings import Settings
+from regrow.topology import distribution as distributions
+from regrow.topology.cycle import Change
+from regrow.topology.initial import Setup
+from regrow.topology.journal import Record, layer_record, pack, unpack
+from regrow.topology.redistribute import mean_momentum
+from regrow.topology.view import LayerView, Update
+
+
+class SparseNetwork:
+    """Masks and their history.
+
+    ``counts`` is the budget of each layer as the method's rule prescribes (or bounds) it now; ``start_masks`` and ``ever_masks``
+    are bits.
+    """
+
+    def __init__(self, optimizer: Optimizer, layers: list[Layer], settings: Settings, ranks: Ranks) -> None:
+        self.layers, self.settings, self.ranks = layers, settings, ranks
+        pairs = parameters_of(layers).items()
+        self.parameters = [SparseParameter(name, p, optimizer, settings.pure_gradient) for name, p in pairs]
+        self._by_name = {sparse.name: sparse for sparse in self.parameters}
+        self._scales = momentum_scales(self.parameters)
+        self.costs = [1.0] * len(layers)
+        self.updates = 0
+        self.counts: list[int] = []
+        self.journal: list[Record] = []
+        self.memory: dict[str, float] = {}
+        self.layer_memory: list[dict[str, Tensor]] = [{} for _ in layers]
+        self.start_masks: list[Tensor] = []
+        self.ever_masks: list[Tensor] = []
+
+    # ---------------------------------------------------------------------------------------------- looking
+
+    def of(self, layer: Layer) -> SparseParameter:
+        """The parameter behind a layer."""
+        return self._by_name[layer.parameter_name]
+
+    def mask(self, layer: Layer) -> Tensor:
+        """The mask of a layer: a view into its parameter's."""
+        return _band(self.of(layer).mask, layer)
+
+    def view(self, index: int, place: int | None = None, mask: Tensor | None = None) -> LayerView:
+        """What a criterion sees of layer ``index``; shadow weights, where there are any, take the place of the weights."""
+        layer = self.layers[index]
+        sparse = self.of(layer)
+        shown = self.mask(layer) if mask is None else mask
+        return LayerView(
+            name=layer.name,
+            index=index,
+            place=index if place is None else place,
+            weight=_band(sparse.trained, layer),
+            mask=shown,
+            evidence=sparse.moments,
+            rng=self.rng,
+            output_dim=layer.output_dim,
+            rows=layer.rows,
+            momentum_scale=self._scales[sparse.name],
+            cost=self.costs[index],
+            memory=self.layer_memory[index],
+            ever_active=lambda: unpack(self.ever_masks[index], shown.shape).to(shown.device),
+        )
+
+    def rng(self, *key: str | int) -> torch.Generator:
+        """Randomness of the coming update."""
+        return randomness.generator(self.settings.seed, self.updates, *key)
+
+    def counts_at(self, density: float) -> list[int]:
+        """The budget of each layer at a density, exact in sum."""
+        method = self.settings.method
+        if method.fixed_counts is not None:
+            return method.fixed_counts(self.layers)
+        shapes = [tuple(layer.shape) for layer in self.layers]
+        total = distributions.budget(density, [math.prod(s) for s in shapes])
+        names = [layer.name for layer in self.layers]
+        densities = distributions.layer_densities(self.settings.distribution, names, shapes, density)
+        return distributions.exact_counts(densities, shapes, total)
+
+    # ---------------------------------------------------------------------------------------------- starting
+
+    @torch.no_grad()
+    def initialise(self, model: nn.Module, calibration: Any) -> None:
+        """Draw the first masks and mask the weights."""
+        method, settings = self.settings.method, self.settings
+        everything = [torch.ones(layer.shape, dtype=torch.bool, device=layer.parameter.device) for layer in self.layers]
+        views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
+        counts = self.counts_at(settings.density_at(0.0))
+        masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
+        self.ranks.agree(masks, "at the start")
+        self.counts = counts
+        for layer, mask in zip(self.layers, masks, strict=True):
+            self.mask(layer).copy_(mask)
+        self.start_masks, self.ever_masks = [pack(m) for m in masks], [pack(m) for m in masks]
+        if method.shadow is not None:
+            for sparse in self.parameters:
+                sparse.theta = sparse.parameter.detach().clone()
+            self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
+        self.each(method.prepare, step=0)
+        for sparse in self.parameters:
+            sparse.mask_weight()
+
+    def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
+        """Let a method act on every layer around an optimizer step; with ``gradients`` on those that have one."""
+        if action is None:
+            return
+        for index, layer in enumerate(self.layers):
+            sparse, grad = self.of(layer), layer.parameter.grad
+            if gradients and grad is None:
+                continue
+            action(
+                StepView(
+                    index=index,
+                    weight=_band(sparse.trained, layer),
+                    grad=_band(grad if gradients else sparse.trained, layer),
+                    mask=self.mask(layer),
+                    reach=_band(sparse.mask if sparse.reach is None else sparse.reach, layer),
+                    lr=float(sparse.group().get("lr", 0.0)),
+                    memory=self.layer_memory[index],
+                    rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
+                    progress=self.settings.progress(step),
+                )
+            )
+
+    # ---------------------------------------------------------------------------------------------- updating
+
+    def open_update(self, step: int, targets: list[int] | None = None) -> Update:
+        """Collect what the pieces need; frozen layers do not take part."""
+        method, progress = self.settings.method, self.settings.progress(step)
+        active = [i for i, layer in enumerate(self.layers) if layer.parameter.requires_grad]
+        views = [self.view(i, place) for place, i in enumerate(active)]
+        if targets is None and method.density is not None:
+            targets = self.counts_at(self.settings.density_at(progress))
+        floors = self.counts_at(method.floor(self.settings.density)(progress)) if method.floor else None
+        self._check_finite(views, step)
+        return Update(
+            layers=views,
+            number=self.updates,
+            step=step,
+            rate=method.rate(progress),
+            targets=[targets[i] for i in active] if targets else None,
+            floors=[floors[i] for i in active] if floors else None,
+            memory=dict(self.memory),
+            rng=self.rng,
+            progress=progress,
+        )
+
+    def commit(self, update: Update, change: Change, window_stays_open: bool) -> None:
+        """Check a change against the budget rule and between ranks, journal it, write it."""
+        self._check_budget(update, change)
+        self.ranks.agree(change.masks, f"at topology update {self.updates} (step {update.step})")
+        if self.updates % self._journal_every == 0:
+            self.journal.append(self._record(update, change))
+        for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
+            self._write(view, mask, again, window_stays_open)
+            if update.targets is not None:
+                self.counts[view.index] = update.targets[view.place]
+        self.memory = update.memory
+        self.updates += 1
+        if self.settings.method.shadow is not None:
+            self._refresh_reach(update)
+        for sparse in self.parameters:
+            sparse.mask_weight()
+
+    def set_masks(self, masks: dict[str, Tensor]) -> None:
+        """Replace the masks of whole parameters from outside the cycle (restored state, masks taken from zeros)."""
+        for sparse in self.parameters:
+            sparse.mask.copy_(masks[sparse.name])
+
+    def _write(self, view: LayerView, mask: Tensor, regrown: Tensor, window_stays_open: bool) -> None:
+        layer, grow = self.layers[view.index], self.settings.method.grow
+        sparse, old = self.of(layer), self.mask(layer)
+        lost, born = old & ~mask, mask & ~old
+        if sparse.theta is None:
+            seeds = sparse.moments.seeds() if grow is not None and grow.state == "seed" else None
+            if window_stays_open:
+                sparse.moments.keep(lost, layer.rows)
+            slots = shaped_slots(sparse.optimizer, sparse.parameter)
+            reset_slots(_bands(slots, layer), lost, born, mask & ~born, None if seeds is None else _bands(seeds, layer))
+            weight = _band(sparse.parameter.data, layer)
+            weight.masked_fill_(lost | born, 0)
+            if grow is not None and grow.just_pruned == "zero":
+                weight.masked_fill_(regrown, 0)
+            if grow is not None and grow.value:
+                weight.copy_(torch.where(born, view.memory["sign"].to(weight.dtype) * grow.value, weight))
+        old.copy_(mask)
+
+    def _refresh_reach(self, update: Update) -> None:
+        shadow = self.settings.method.shadow
+        marks = shadow.reach(update) if shadow and shadow.reach else [torch.ones_like(v.mask) for v in update.layers]
+        for view, mark in zip(update.layers, marks, strict=True):
+            sparse = self.of(self.layers[view.index])
+            if sparse.reach is None:
+                sparse.reach = torch.ones_like(sparse.mask)
+            _band(sparse.reach, self.layers[view.index]).copy_(mark)
+
+    def _check_finite(self, views: list[LayerView], step: int) -> None:
+        for view in views:
+            for what, tensor in self._inspected(view):
+                if not bool(torch.isfinite(tensor).all()):
+                    raise NonFiniteError(
+                        f"{what} of layer {view.name} is not finite at topology update {self.updates} (step {step}): masks were left "
+                        "as they are; lower the learning rate, clip gradients, or look for the first non-finite loss"
+                    )
+
+    def _inspected(self, view: LayerView) -> Iterator[tuple[str, Tensor]]:
+        needs = self.settings.method.needs
+        yield "weight", view.weight
+        if needs & {"momentum", "present momentum"}:
+            yield "momentum", view.momentum
+        if "gradient" in needs:
+            yield "gradient", view.gradient
+
+    def _check_budget(self, update: Update, change: Change) -> None:
+        rule, name = self.settings.method.budget, self.settings.method.name
+        after = [int(mask.count_nonzero()) for mask in change.masks]
+        total = sum(update.targets) if update.targets is not None else sum(view.nnz for view in update.layers)
+        empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
+        broken = sum(after) > total if rule == "upper bound" else sum(after) != total and rule != "free"
+        if empty or broken:
+            what = f"emptied layer {empty[0]}" if empty else f"left {sum(after)} weights where the budget is {total}"
+            raise StateError(
+                f"method {name!r} {what} at topology update {self.updates}: its pieces break its budget rule ({rule})"
+            )
+
+    @property
+    def _journal_every(self) -> int:
+        clock = self.settings.clock
+        return clock.when.journal_every if clock is not None and clock.every == 1 else 1
+
+    def _record(self, update: Update, change: Change) -> Record:
+        shares = self._momentum_shares(update.layers)
+        rows = []
+        for view, share, mask, removed, grown in zip(
+            update.layers, shares, change.masks, change.removed, change.grown, strict=True
+        ):
+            start = unpack(self.start_masks[view.index], mask.shape).to(mask.device)
+            ever = unpack(self.ever_masks[view.index], mask.shape).to(mask.device) | mask
+            self.ever_masks[view.index] = pack(ever)
+            rows.append(layer_record(view, mask, removed, grown, share, start, ever))
+        total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
+        return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows))
+
+    def _momentum_shares(self, views: list[LayerView]) -> list[float | None]:
+        if not self.settings.method.needs & {"momentum", "present momentum"}:
+            return [None] * len(views)
+        means = [mean_momentum(view) for view in views]
+        return [mean / sum(means) if sum(means) > 0 else 0.0 for mean in means]
+
+
+def _band(tensor: Tensor, layer: Layer) -> Tensor:
+    return tensor if layer.rows is None else tensor[layer.rows]
+
+
+def _bands(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
+    return {name: _band(tensor, layer) for name, tensor in tensors.items()}
+
+
+def _regrown(change: Change) -> list[Tensor]:
+    return [removed & grown for removed, grown in zip(change.removed, change.grown, strict=True)]

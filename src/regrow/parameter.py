@@ -1,0 +1,154 @@
+"""One sparse parameter: its mask, and what happens to its gradient on the way to the optimizer."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regrow.errors import ConfigurationError, StateError
+from regrow.momentum import Group, Moments, family_of
+
+
+class SparseParameter:
+    """A dense-shaped parameter with zeros outside its mask.
+
+    The gradient is masked as it is accumulated, so that clipping, unscaling and averaging see present weights only. While
+    ``collecting``, the unmasked gradient is kept beside it for growth.
+    """
+
+    def __init__(self, name: str, parameter: nn.Parameter, optimizer: Optimizer, pure_gradient: bool) -> None:
+        self.name, self.parameter = name, parameter
+        self._optimizer = weakref.ref(optimizer)
+        self._group_index = _find_group(optimizer, name, parameter)
+        self.moments = Moments(parameter, family_of(optimizer, self.group(), pure_gradient), self.state, self.group)
+        self.collecting = False
+        self.incoming: Tensor | None = None
+        self.theta: Tensor | None = None
+        self.masked_at_backward = False
+        self.reach: Tensor | None = None
+        self.mask = torch.ones_like(parameter, dtype=torch.bool)
+        self._hooks = [
+            parameter.register_hook(self._keep_incoming),
+            parameter.register_post_accumulate_grad_hook(self._mask_gradient),
+        ]
+
+    @property
+    def mask(self) -> Tensor:
+        """Which weights exist."""
+        return self._mask
+
+    @mask.setter
+    def mask(self, mask: Tensor) -> None:
+        # uint8 is the fast type to multiply by; it shares the mask's one byte per weight.
+        self._mask, self._bytes = mask, mask.view(torch.uint8)
+        self.moments.mask = mask
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer that owns the parameter."""
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise StateError(
+                f"the optimizer of {self.name} is gone: keep a reference to it as long as its handle is in use"
+            )
+        return optimizer
+
+    def state(self) -> dict[str, Any]:
+        """The optimizer's state of this parameter."""
+        return self.optimizer.state.get(self.parameter, {})
+
+    def group(self) -> Group:
+        """The parameter group, looked up anew: ``optimizer.load_state_dict`` exchanges the dictionaries."""
+        return self.optimizer.param_groups[self._group_index]
+
+    def detach(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+    @property
+    def trained(self) -> Tensor:
+        """What the optimizer trains: the shadow weights where there are any, else the weights themselves."""
+        return self.parameter.data if self.theta is None else self.theta
+
+    def mask_weight(self) -> None:
+        """w <- w * mask, or theta * mask."""
+        if self.theta is not None:
+            self.parameter.data.copy_(self.theta)
+        self.parameter.data.mul_(self._bytes)
+
+    def swap_in(self) -> None:
+        """Show the optimizer the shadow weights."""
+        if self.theta is not None:
+            self.parameter.data.copy_(self.theta)
+
+    def swap_out(self) -> None:
+        """Take the updated shadow weights back, those that received gradients."""
+        if self.theta is not None:
+            reached = self.mask if self.reach is None else self.reach
+            self.theta.copy_(torch.where(reached, self.parameter.data, self.theta))
+
+    def misfit(self) -> int:
+        """How many non-zero weights lie outside the mask."""
+        return int(((self.parameter.data != 0) & ~self.mask).count_nonzero())
+
+    def receive(self) -> None:
+        """Before the step: mask a gradient that came by another way than backward (assigned by hand)."""
+        grad = self.parameter.grad
+        if grad is not None and not self.masked_at_backward:
+            if self.collecting:
+                self.incoming = grad.detach().clone()
+            self._mask_gradient(self.parameter)
+        self.masked_at_backward = False
+
+    def rescale(self) -> float:
+        """By which factor the gradient was scaled between backward and step (unscaling, clipping, averaging).
+
+        Missing weights' gradients get the same factor: ||g_step|| / ||g_backward|| over present weights.
+        """
+        if self.incoming is None or self.parameter.grad is None:
+            return 1.0
+        before = float(torch.linalg.vector_norm(self.incoming * self._bytes))
+        after = float(torch.linalg.vector_norm(self.parameter.grad.to(self.incoming.dtype)))
+        factor = after / before if before > 0 else float("nan")
+        noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
+        return 1.0 if abs(factor - 1) <= noise else factor
+
+    def _keep_incoming(self, grad: Tensor) -> None:
+        if not self.collecting:
+            return
+        old = self.parameter.grad
+        wide = grad.detach().to(torch.promote_types(grad.dtype, torch.float32))
+        if self.incoming is None or old is None or not bool(old.any()):
+            # A gradient that starts anew (also one thrown away by zero_grad without a step) starts the sum anew.
+            self.incoming = wide.clone()
+        else:
+            self.incoming.add_(wide)
+
+    def _mask_gradient(self, parameter: Tensor) -> None:
+        grad = parameter.grad
+        if grad is not None:
+            grad.detach().mul_(self._bytes if self.reach is None else self.reach.view(torch.uint8))
+            self.masked_at_backward = True
+
+
+def _find_group(optimizer: Optimizer, name: str, parameter: nn.Parameter) -> int:
+    for index, group in enumerate(optimizer.param_groups):
+        if any(p is parameter for p in group["params"]):
+            return index
+    raise ConfigurationError(
+        f"the optimizer does not own {name}: build the optimizer from this model's parameters, or keep the layer out of the "
+        "scope with scope=Scope(dense=(...,))"
+    )
+
+
+def momentum_scales(parameters: list[SparseParameter]) -> dict[str, float]:
+    """1 for every parameter if all smooth alike, else the factor that makes their momenta comparable."""
+    families = [(p.moments.family, p.group()) for p in parameters]
+    if len({(family, family.coefficient(group), family.gain(group)) for family, group in families}) == 1:
+        return {p.name: 1.0 for p in parameters}
+    return {p.name: p.moments.family.paper_scale(p.group()) for p in parameters}

@@ -1,0 +1,142 @@
+"""The table before training: which layers are sparse and why, how dense, how much work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from regrow.scope import Decision, Layer
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter of the plan."""
+
+    layer: str
+    kind: str
+    shape: tuple[int, ...]
+    sparse: bool
+    reason: str
+    nonzeros: int
+    density: float
+    macs: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows, and a table when printed. MACs count multiply-accumulates of one sample's forward pass through the present weights."""
+
+    rows: tuple[Row, ...]
+    method: str
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows in the order of the model."""
+        return iter(self.rows)
+
+    @property
+    def density(self) -> float:
+        """Share of weights present among the sparse layers."""
+        sparse = [r for r in self.rows if r.sparse]
+        return sum(r.nonzeros for r in sparse) / max(1, sum(_size(r) for r in sparse))
+
+    def __rich__(self) -> Any:
+        """The table for a terminal or notebook."""
+        from rich.table import Table
+
+        table = Table(
+            title=f"{self.method}: {self.density:.2%} of {sum(_size(r) for r in self.rows if r.sparse):,} weights"
+        )
+        for column in ("layer", "kind", "shape", "weights", "density", "non-zeros", "MACs"):
+            table.add_column(column, justify="left" if column in ("layer", "kind", "weights") else "right")
+        for r in self.rows:
+            status = "sparse" if r.sparse else f"dense ({r.reason})"
+            macs = "" if r.macs is None else f"{r.macs:,}"
+            table.add_row(
+                r.layer, r.kind, "x".join(map(str, r.shape)), status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs
+            )
+        return table
+
+    def __str__(self) -> str:
+        """The table as text."""
+        from rich.console import Console
+
+        console = Console(width=120, record=True, file=_Nowhere())
+        console.print(self)
+        return console.export_text().rstrip()
+
+
+class _Nowhere:
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        return None
+
+
+def build_plan(
+    model: nn.Module,
+    method: str,
+    decisions: Sequence[Decision],
+    layers: Sequence[Layer],
+    masks: Mapping[str, Tensor],
+    example: Tensor | tuple[Any, ...] | None,
+) -> Plan:
+    """One row per dense parameter and per sparse layer, in the order of the model."""
+    uses = uses_per_weight(model, example) if example is not None else {}
+    parameters = {name.removesuffix(".weight"): parameter for name, parameter in model.named_parameters()}
+    by_parameter: dict[str, list[Layer]] = {}
+    for layer in layers:
+        by_parameter.setdefault(layer.parameter_name.removesuffix(".weight"), []).append(layer)
+    rows = []
+    for decision in decisions:
+        per = uses.get(parameters[decision.name])
+        if decision.sparse:
+            for layer in by_parameter[decision.name]:
+                shape, count = tuple(layer.shape), int(masks[layer.name].count_nonzero())
+                rows.append(_row(layer.name, decision, shape, count, per))
+        else:
+            rows.append(_row(decision.name, decision, decision.shape, math.prod(decision.shape), per))
+    return Plan(tuple(rows), method)
+
+
+def _row(name: str, decision: Decision, shape: tuple[int, ...], count: int, per: float | None) -> Row:
+    macs = None if per is None else round(per * count)
+    return Row(name, decision.kind, shape, decision.sparse, decision.reason, count, count / math.prod(shape), macs)
+
+
+def _size(row: Row) -> int:
+    return math.prod(row.shape)
+
+
+def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict[nn.Parameter, float]:
+    """How often one sample's forward pass multiplies each weight: output positions for convolutions, rows for linear layers.
+
+    Runs ``model`` once in eval mode without gradients; modules whose work is not a plain product are left out.
+    """
+    uses: dict[nn.Parameter, float] = {}
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        # A weight [out, in, k...] meets every output position once; a transposed one every input position.
+        moved = inputs[0] if isinstance(module, _ConvTransposeNd) else output
+        samples = inputs[0].shape[0] if inputs[0].ndim > 1 else 1
+        per = moved[0, 0].numel() if isinstance(module, _ConvNd) else moved.numel() // (moved.shape[-1] * samples)
+        uses[module.weight] = uses.get(module.weight, 0) + per
+
+    kinds = (nn.Linear, _ConvNd)
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, kinds) and m.weight is not None]
+    training = {module: module.training for module in model.modules()}
+    try:
+        with torch.no_grad():
+            model.eval()(*example if isinstance(example, tuple) else (example,))
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+        for hook in hooks:
+            hook.remove()
+    return uses

@@ -1,0 +1,56 @@
+"""Several processes: the same masks everywhere, or a loud stop."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from regrow.errors import StateError
+from regrow.topology.journal import pack
+
+
+class Ranks:
+    """The processes that train together; a single one where torch.distributed is not in use.
+
+    Args:
+        group: a process group; ``None`` takes the default group if there is one, ``False`` ignores all others.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | bool | None = None) -> None:
+        self.group = None if group in (None, True) else group
+        running = dist.is_available() and dist.is_initialized() and group is not False
+        self.size = dist.get_world_size(self.group) if running else 1
+
+    def average(self, tensor: Tensor) -> Tensor:
+        """Mean over ranks, in place, in the order of DistributedDataParallel: divide, then sum."""
+        if self.size > 1:
+            tensor.div_(self.size)
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def agree(self, masks: Iterable[Tensor], when: str) -> str:
+        """Compare a hash of all masks between ranks and return it; raise on every rank if they differ."""
+        digest = fingerprint(masks)
+        if self.size > 1:
+            device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
+            mine = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.int64, device=device)
+            extremes = torch.stack([mine, -mine])
+            dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=self.group)
+            if not torch.equal(extremes[0], -extremes[1]):
+                raise StateError(
+                    f"masks differ between ranks {when}: give every rank the same seed, model weights and method, "
+                    "and let gradients be averaged before the optimizer step (DistributedDataParallel does)"
+                )
+        return digest
+
+
+def fingerprint(masks: Iterable[Tensor]) -> str:
+    """A hash of masks in order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for mask in masks:
+        digest.update(pack(mask).numpy().tobytes())
+    return digest.hexdigest()

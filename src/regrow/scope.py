@@ -1,0 +1,255 @@
+"""Which parameters are sparse.
+
+Weights of linear, convolutional, recurrent, attention and bilinear layers are; biases, norms, embeddings and positional tables are not,
+unless asked for. A layer here is one weight matrix or kernel tensor; q, k and v of an attention's joint projection count as three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.parameter import is_lazy
+
+from regrow.errors import ConfigurationError, UnsupportedError, unknown
+
+Rule = str | type[nn.Module]
+
+_WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear)
+_RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+_EMBEDDING = (nn.Embedding, nn.EmbeddingBag)
+_POSITIONS = ("@first", "@last", "@shortcut")
+_SHORTCUT_NAMES = ("*shortcut*", "*downsample*", "*skip*")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Rules that choose layers by module type, by name pattern (``"features.*"``) or by position.
+
+    Positions are ``"@first"``, ``"@last"`` (in the order of registration) and ``"@shortcut"`` (1x1 convolutions named *shortcut*,
+    *downsample* or *skip*). ``dense`` takes layers out, ``include`` brings in what is dense by default, such as embeddings.
+
+    Example:
+        >>> Scope(dense=("@first", "head.*"), include=(torch.nn.Embedding,)).dense
+        ('@first', 'head.*')
+    """
+
+    dense: tuple[Rule, ...] = ()
+    include: tuple[Rule, ...] = ()
+
+
+SCOPES: dict[str, Scope] = {
+    "fully-sparse": Scope(),
+    "partially-dense": Scope(dense=("@first", "@shortcut")),
+    "partially-dense-cifar": Scope(dense=("@first", "@shortcut", "@last")),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One sparse layer: a parameter, or a band of its rows."""
+
+    name: str
+    parameter_name: str
+    parameter: nn.Parameter
+    module: nn.Module
+    rows: slice | None = None
+    output_dim: int = 0
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the layer's weight."""
+        return self.parameter.shape if self.rows is None else self.parameter[self.rows].shape
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Why a parameter is sparse or dense."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    sparse: bool
+    reason: str
+
+
+@dataclass(eq=False)
+class _Candidate:
+    name: str
+    parameter: nn.Parameter
+    module: nn.Module
+    kind: str
+    default: str | None
+    uses: list[nn.Module] = field(default_factory=list)
+
+    @property
+    def layer_name(self) -> str:
+        return self.name.removesuffix(".weight")
+
+
+def choose(
+    model: nn.Module, scope: str | Scope | Sequence[Rule] = "fully-sparse"
+) -> tuple[list[Layer], list[Decision]]:
+    """Split a model's parameters into sparse layers and dense ones, with the reason for each."""
+    rules = resolve(scope)
+    candidates = _candidates(unwrap(model))
+    _check_patterns(rules, candidates)
+    positions = _positions(candidates)
+    layers: list[Layer] = []
+    decisions: list[Decision] = []
+    for candidate in candidates:
+        reason = _dense_reason(candidate, rules, positions)
+        if reason is None:
+            _check_supported(candidate)
+            layers.extend(_layers(candidate))
+        why = "in scope" if reason is None else reason
+        shape = tuple(candidate.parameter.shape)
+        decisions.append(Decision(candidate.layer_name, candidate.kind, shape, reason is None, why))
+    if not layers:
+        raise ConfigurationError(
+            f"{type(model).__name__} has no layer to make sparse in this scope; its parameters: "
+            + ", ".join(f"{d.name} ({d.reason})" for d in decisions[:8])
+        )
+    return layers, decisions
+
+
+def resolve(scope: str | Scope | Sequence[Rule]) -> Scope:
+    """A scope by name, as given, or from rules for what stays dense."""
+    if isinstance(scope, Scope):
+        return scope
+    if isinstance(scope, str):
+        if scope not in SCOPES:
+            raise unknown("scope", scope, SCOPES)
+        return SCOPES[scope]
+    return Scope(dense=tuple(scope))
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside ``DistributedDataParallel`` and ``torch.compile`` wrappers."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+def _candidates(model: nn.Module) -> list[_Candidate]:
+    seen: dict[nn.Parameter, _Candidate] = {}
+    for prefix, module in model.named_modules():
+        for own, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            name = f"{prefix}.{own}" if prefix else own
+            if parameter not in seen:
+                seen[parameter] = _Candidate(
+                    name, parameter, module, type(module).__name__, _default(module, own, parameter)
+                )
+            elif isinstance(module, _EMBEDDING):
+                seen[parameter].default = f"tied to embedding {name}"
+            seen[parameter].uses.append(module)
+    return list(seen.values())
+
+
+def _default(module: nn.Module, own: str, parameter: nn.Parameter) -> str | None:
+    """Why a parameter is dense by default; None if it is sparse."""
+    if isinstance(module, _EMBEDDING):
+        return "embedding: dense unless asked for"
+    if isinstance(module, _WEIGHTED) and own == "weight":
+        return None
+    if isinstance(module, _RECURRENT) and own.startswith("weight"):
+        return None
+    if isinstance(module, nn.MultiheadAttention) and own.endswith("proj_weight"):
+        return None
+    return "bias or norm" if parameter.ndim < 2 else f"parameter of {type(module).__name__}: dense unless asked for"
+
+
+def _positions(candidates: Sequence[_Candidate]) -> dict[str, set[str]]:
+    ordered = [c for c in candidates if c.default is None]
+    shortcuts = {c.name for c in ordered if _is_shortcut(c)}
+    main = [c for c in ordered if c.name not in shortcuts]
+    return {
+        "@first": {main[0].name} if main else set(),
+        "@last": {main[-1].name} if main else set(),
+        "@shortcut": shortcuts,
+    }
+
+
+def _is_shortcut(candidate: _Candidate) -> bool:
+    named = any(fnmatchcase(candidate.name.lower(), pattern) for pattern in _SHORTCUT_NAMES)
+    kernel = candidate.parameter.shape[2:]
+    return named and isinstance(candidate.module, _ConvNd) and all(k == 1 for k in kernel)
+
+
+def _dense_reason(candidate: _Candidate, scope: Scope, positions: dict[str, set[str]]) -> str | None:
+    if not candidate.parameter.requires_grad:
+        return "frozen"
+    for rule in scope.dense:
+        if _matches(rule, candidate, positions):
+            return f"kept dense by rule {_rule_name(rule)}"
+    if candidate.default is not None and not any(_matches(rule, candidate, positions) for rule in scope.include):
+        return candidate.default
+    return None
+
+
+def _matches(rule: Rule, candidate: _Candidate, positions: dict[str, set[str]]) -> bool:
+    if not isinstance(rule, str):
+        return any(isinstance(use, rule) for use in candidate.uses)
+    if rule in positions:
+        return candidate.name in positions[rule]
+    return fnmatchcase(candidate.name, rule) or fnmatchcase(candidate.layer_name, rule)
+
+
+def _rule_name(rule: Rule) -> str:
+    return rule if isinstance(rule, str) else rule.__name__
+
+
+def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
+    names = [c.layer_name for c in candidates]
+    for rule in (*scope.dense, *scope.include):
+        if not isinstance(rule, str):
+            continue
+        if rule.startswith("@"):
+            if rule not in _POSITIONS:
+                raise unknown("position", rule, _POSITIONS)
+        elif not any(_matches(rule, c, {}) for c in candidates):
+            raise unknown("layer pattern", rule, names)
+
+
+def _check_supported(candidate: _Candidate) -> None:
+    parameter = candidate.parameter
+    if is_lazy(parameter):
+        raise UnsupportedError(
+            f"{candidate.name} is not initialised yet: run one batch through the model before sparsify"
+        )
+    if type(parameter.data).__name__ == "DTensor" or type(parameter).__name__ == "FlatParameter":
+        raise UnsupportedError(
+            f"{candidate.name} is sharded (FSDP/DTensor), which is not supported yet: use DistributedDataParallel"
+        )
+    if not parameter.is_floating_point():
+        raise UnsupportedError(
+            f"{candidate.name} has dtype {parameter.dtype}: only floating-point weights can be sparse"
+        )
+    if getattr(candidate.module, "sparse", False) is True:
+        raise UnsupportedError(f"{candidate.name} belongs to an embedding with sparse=True gradients: set sparse=False")
+
+
+def _layers(candidate: _Candidate) -> Iterator[Layer]:
+    transposed = isinstance(candidate.module, _ConvTransposeNd)
+    base = (candidate.parameter, candidate.module)
+    if isinstance(candidate.module, nn.MultiheadAttention) and candidate.name.endswith("in_proj_weight"):
+        width = candidate.parameter.shape[0] // 3
+        for k, part in enumerate("qkv"):
+            yield Layer(f"{candidate.name}[{part}]", candidate.name, *base, rows=slice(k * width, (k + 1) * width))
+    else:
+        yield Layer(candidate.layer_name, candidate.name, *base, output_dim=1 if transposed else 0)
+
+
+def parameters_of(layers: Iterable[Layer]) -> dict[str, nn.Parameter]:
+    """The distinct parameters behind layers, by name."""
+    return {layer.parameter_name: layer.parameter for layer in layers}

@@ -1,0 +1,31 @@
+"""Everything that decides a sparse run besides the model and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from regrow.methods.method import Method
+from regrow.topology.schedule import Clock
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of :func:`regrow.sparsify`, resolved."""
+
+    method: Method
+    density: float
+    distribution: str | Callable[..., list[float]] | Mapping[str, float]
+    clock: Clock | None
+    seed: int
+    window_tolerance: float
+    pure_gradient: bool
+
+    def progress(self, step: int) -> float:
+        """Share of the run done; 0 where masks are fixed or the length is unknown."""
+        return self.clock.progress(step) if self.clock else 0.0
+
+    def density_at(self, progress: float) -> float:
+        """The density the method's schedule prescribes; the target density where it has none."""
+        schedule = self.method.density
+        return schedule(self.density)(progress) if schedule else self.density

@@ -1,0 +1,124 @@
+"""A handle's state as tensors and plain numbers, and back, checked before anything changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regrow.errors import StateError
+from regrow.topology.journal import Record, pack, unpack
+
+if TYPE_CHECKING:
+    from regrow.handle import Handle
+
+VERSION = 1
+
+
+def export_state(handle: Handle) -> dict[str, Any]:
+    """Masks as bits, counters, window, shadow weights, journal."""
+    return {
+        "version": VERSION,
+        "identity": _identity(handle),
+        "step": handle.step,
+        "updates": handle.network.updates,
+        "round": handle.round,
+        "counts": list(handle.network.counts),
+        "memory": dict(handle.network.memory),
+        "journal": [record.as_dict() for record in handle.journal],
+        "masks": {sparse.name: pack(sparse.mask) for sparse in handle.parameters},
+        "start_masks": {
+            layer.name: bits.clone()
+            for layer, bits in zip(handle.network.layers, handle.network.start_masks, strict=True)
+        },
+        "ever_masks": {
+            layer.name: bits.clone()
+            for layer, bits in zip(handle.network.layers, handle.network.ever_masks, strict=True)
+        },
+        "layer_memory": {
+            layer.name: {key: value.clone() for key, value in memory.items()}
+            for layer, memory in zip(handle.network.layers, handle.network.layer_memory, strict=True)
+        },
+        "rewind_weights": {name: weight.clone() for name, weight in handle.rewind_weights.items()},
+        "parameters": {sparse.name: _tensors(sparse) for sparse in handle.parameters},
+        "window_steps": {sparse.name: sparse.moments.seen for sparse in handle.parameters},
+    }
+
+
+def import_state(handle: Handle, state: dict[str, Any]) -> None:
+    """Restore what :func:`export_state` wrote."""
+    _check(handle, state)
+    handle.step, handle.network.updates, handle.round = state["step"], state["updates"], state["round"]
+    handle.network.counts = list(state["counts"])
+    handle.network.memory = dict(state["memory"])
+    handle.network.journal = [Record.from_dict(record) for record in state["journal"]]
+    handle.network.start_masks = [state["start_masks"][layer.name].clone() for layer in handle.network.layers]
+    handle.network.ever_masks = [state["ever_masks"][layer.name].clone() for layer in handle.network.layers]
+    handle.network.layer_memory = [
+        {
+            key: value.clone().to(layer.parameter.device)
+            for key, value in state["layer_memory"].get(layer.name, {}).items()
+        }
+        for layer in handle.network.layers
+    ]
+    handle.rewind_weights = {name: weight.clone() for name, weight in state["rewind_weights"].items()}
+    handle.network.set_masks({s.name: unpack(state["masks"][s.name], s.mask.shape) for s in handle.parameters})
+    for sparse in handle.parameters:
+        saved = {
+            key: value.clone().to(sparse.mask.device) for key, value in state["parameters"].get(sparse.name, {}).items()
+        }
+        sparse.incoming, sparse.moments.last = None, None
+        sparse.theta, sparse.reach = saved.get("theta"), saved.get("reach")
+        sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
+        sparse.moments.seen = state["window_steps"][sparse.name]
+
+
+def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
+    found = {
+        "theta": sparse.theta,
+        "reach": sparse.reach,
+        "first": sparse.moments.first,
+        "second": sparse.moments.second,
+    }
+    return {key: value.clone() for key, value in found.items() if value is not None}
+
+
+def _identity(handle: Handle) -> dict[str, Any]:
+    settings = handle.settings
+    return {
+        "method": settings.method.name,
+        "density": settings.density,
+        "seed": settings.seed,
+        "window_tolerance": settings.window_tolerance,
+        "steps": settings.clock.steps if settings.clock else None,
+        "update_every": settings.clock.every if settings.clock else None,
+    }
+
+
+def _check(handle: Handle, state: dict[str, Any]) -> None:
+    missing = {"version", "identity", "masks", "step", "journal"} - set(state)
+    if missing:
+        raise StateError(
+            f"this is not a handle's state: {', '.join(sorted(missing))} missing; save handle.state_dict()"
+        )
+    if state["version"] != VERSION:
+        raise StateError(
+            f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
+        )
+    for key, mine in _identity(handle).items():
+        saved = state["identity"].get(key)
+        if saved != mine:
+            raise StateError(
+                f"the saved run has {key} = {saved!r}, this one {mine!r}: sparsify with the same arguments before loading"
+            )
+    theirs, own = set(state["masks"]), {sparse.name for sparse in handle.parameters}
+    if theirs != own:
+        odd = sorted(theirs ^ own)[0]
+        where = "saved state" if odd in theirs else "model"
+        raise StateError(f"layer {odd} exists only in the {where}: load the state into the same model and scope")
+    for sparse in handle.parameters:
+        bits, expected = state["masks"][sparse.name].numel(), (sparse.mask.numel() + 7) // 8
+        if bits != expected:
+            raise StateError(
+                f"the saved mask of {sparse.name} has {bits} bytes, its shape {tuple(sparse.mask.shape)} needs {expected}"
+            )

@@ -1,0 +1,81 @@
+"""What comes: which missing weights a topology update adds, and how they start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regrow.topology.redistribute import allocate
+from regrow.topology.score import Score, random
+from regrow.topology.select import largest, largest_overall
+from regrow.topology.view import LayerView
+
+
+@dataclass(frozen=True)
+class Grow:
+    """Add the missing weights with the largest score.
+
+    Args:
+        score: one number per weight; the largest come.
+        select: top-k within each ``layer``, over the whole network (``global``), or spread over output units in
+            proportion to the unit's mean score first (``neuron``).
+        candidates: every ``missing`` weight, also one pruned a moment ago; weights ``not-just-pruned``, or ``never-active-first``, as
+            long as there are any.
+        just_pruned: a weight pruned and regrown in one update may ``keep`` its value or restart at ``zero``.
+        value: grown weights start at 0, or at this distance from 0 on the side of their fixed sign (DEEP-R).
+        state: optimizer state of grown weights starts at ``zero`` or from what the growth window saw (``seed``).
+    """
+
+    score: Score = random
+    select: Literal["layer", "global", "neuron"] = "layer"
+    candidates: Literal["missing", "not-just-pruned", "never-active-first"] = "missing"
+    just_pruned: Literal["keep", "zero"] = "keep"
+    value: float = 0.0
+    state: Literal["zero", "seed"] = "zero"
+
+    def room(self, layer: LayerView, removed: Tensor) -> Tensor:
+        """The positions that may grow: everything missing after pruning."""
+        return ~layer.mask | removed
+
+    def preferred(self, layer: LayerView, room: Tensor) -> Tensor:
+        """The positions that grow first; the others of ``room`` only when these do not suffice."""
+        if self.candidates == "not-just-pruned":
+            return room & ~layer.mask
+        if self.candidates == "never-active-first" and layer.ever_active is not None:
+            return room & ~layer.ever_active()
+        return room
+
+    def __call__(self, layers: Sequence[LayerView], removed: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+        """Mark the weights to grow: ``counts[i]`` in layer i, or ``sum(counts)`` anywhere if ``select`` is global."""
+        rooms = [self.room(layer, gone) for layer, gone in zip(layers, removed, strict=True)]
+        if self.select == "global":
+            return self._anywhere(layers, rooms, sum(counts))
+        return [self._in_layer(layer, room, n) for layer, room, n in zip(layers, rooms, counts, strict=True)]
+
+    def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
+        if count <= 0:
+            return torch.zeros_like(room)
+        scores = self.score(layer)
+        if self.select == "neuron":
+            return _by_neuron(layer, scores, room, count)
+        best = self.preferred(layer, room)
+        first = largest(scores, min(count, int(best.count_nonzero())), best)
+        left = count - int(first.count_nonzero())
+        return first | largest(scores, left, room & ~first) if left else first
+
+    def _anywhere(self, layers: Sequence[LayerView], rooms: list[Tensor], total: int) -> list[Tensor]:
+        best = [self.preferred(layer, room) for layer, room in zip(layers, rooms, strict=True)]
+        enough = sum(int(b.count_nonzero()) for b in best) >= total
+        return largest_overall([self.score(layer) for layer in layers], total, best if enough else rooms)
+
+
+def _by_neuron(layer: LayerView, scores: Tensor, room: Tensor, count: int) -> Tensor:
+    """Split the count over output units by their mean score, then take the largest inside each unit."""
+    by_unit, free = layer.units(scores), layer.units(room)
+    counts = allocate(by_unit.double().mean(1).tolist(), count, free.sum(1).tolist())
+    grown = torch.stack([largest(s, n, f) for s, f, n in zip(by_unit, free, counts, strict=True)])
+    return layer.from_units(grown)

@@ -1,0 +1,139 @@
+"""When updates happen, how the prune rate decays, how the density moves: plain functions of the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from regrow.errors import ConfigurationError
+
+Curve = Callable[[float], float]
+"""A number as a function of progress in [0, 1] through the run."""
+
+
+def constant(value: float) -> Curve:
+    """The same value throughout."""
+    return lambda progress: value
+
+
+def cosine(start: float, end: float = 0.0, until: float = 1.0) -> Curve:
+    """end + (start - end)/2 * (1 + cos(pi * progress / until)).
+
+    Example:
+        >>> [round(cosine(0.2)(t), 3) for t in (0, 0.5, 1)]
+        [0.2, 0.1, 0.0]
+    """
+    return lambda progress: end + (start - end) / 2 * (1 + math.cos(math.pi * min(progress / until, 1.0)))
+
+
+def linear(start: float, end: float = 0.0, until: float = 1.0) -> Curve:
+    """start + (end - start) * progress / until."""
+    return lambda progress: start + (end - start) * min(progress / until, 1.0)
+
+
+def power(start: float, exponent: float = 3.0, until: float = 1.0) -> Curve:
+    """start * (1 - progress/until) ** exponent: RigL's inverse-power anneal."""
+    return lambda progress: start * (1 - min(progress / until, 1.0)) ** exponent
+
+
+def cubic(start: float, end: float, begin: float = 0.0, until: float = 1.0) -> Curve:
+    """end + (start - end) * (1 - (t - begin)/(until - begin))^3: gradual magnitude pruning's density."""
+
+    def value(progress: float) -> float:
+        position = min(max((progress - begin) / (until - begin), 0.0), 1.0)
+        return end + (start - end) * (1 - position) ** 3
+
+    return value
+
+
+def steps(values: Sequence[float], borders: Sequence[float]) -> Curve:
+    """``values[k]`` where k counts the borders already passed."""
+    return lambda progress: values[sum(progress >= border for border in borders)]
+
+
+DECAYS: dict[str, Callable[..., Curve]] = {
+    "cosine": cosine,
+    "linear": linear,
+    "constant": lambda start, end=0.0: constant(start),
+}
+
+
+@dataclass(frozen=True)
+class When:
+    """When topology updates happen.
+
+    Args:
+        every: steps between updates, an own default of the method; ``"epoch"`` where the user's epoch counts.
+        until: share of the run after which updates stop.
+        begin: share of the run before which none happens.
+        phase: ``after`` the optimizer step, or ``instead`` of it (RigL: the mask update replaces the weight update).
+        stretch: (share of the run, factor) pairs that lengthen the interval as training goes on (DSR).
+        epochs: how many epochs, where ``every`` is ``"epoch"``.
+        journal_every: methods that rewire after each step record only every so many updates.
+    """
+
+    every: int | Literal["epoch"] = "epoch"
+    until: float = 1.0
+    begin: float = 0.0
+    phase: Literal["after", "instead"] = "after"
+    stretch: tuple[tuple[float, int], ...] = ()
+    epochs: int = 1
+    journal_every: int = 1
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The run's time line: counts optimizer steps, knows when the next update is due."""
+
+    when: When
+    every: int
+    steps: int | None
+
+    def progress(self, step: int) -> float:
+        """Share of the run done; 0 where the length is unknown."""
+        return min(step / self.steps, 1.0) if self.steps else 0.0
+
+    def interval(self, step: int) -> int:
+        """Steps between updates around ``step``."""
+        factor = 1
+        for border, value in self.when.stretch:
+            factor = value if self.progress(step) >= border else factor
+        return self.every * factor
+
+    def due(self, step: int) -> bool:
+        """Whether an update belongs to the moment after ``step`` finished steps.
+
+        ``after``: after each full interval but not after the last step of the run. ``instead``: in place of step number
+        ``step`` (from 0 on).
+        """
+        if step % self.interval(step) or (step == 0 and self.when.phase == "after"):
+            return False
+        if self.steps is None:
+            return True
+        last = self.steps if self.when.phase == "after" else self.steps * self.when.until
+        progress = step / self.steps
+        return step < last and self.when.begin <= progress <= self.when.until
+
+    def next_due(self, step: int) -> int | None:
+        """The first moment at or after ``step`` at which an update is due; None if there is none.
+
+        An interval is constant between two borders of its stretch, so that stepping by it cannot miss a moment twice.
+        """
+        every = self.every
+        candidate = -(-step // every) * every
+        while self.steps is None or candidate < self.steps:
+            if self.due(candidate):
+                return candidate
+            candidate += every
+        return None
+
+
+def require_steps(name: str, given: int | None) -> int:
+    """The number of steps, or the error that says why it is needed."""
+    if given is None:
+        raise ConfigurationError(
+            f"method {name!r} has a schedule over the whole run: pass steps=<number of optimizer steps>, e.g. epochs * len(loader)"
+        )
+    return given

@@ -1,0 +1,51 @@
+"""Scores: one number per weight. Pruning removes the smallest, growth takes the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from regrow.topology.view import LayerView, needs
+
+Score = Callable[[LayerView], Tensor]
+
+
+def magnitude(layer: LayerView) -> Tensor:
+    """|w|."""
+    return layer.weight.abs().float()
+
+
+@needs("momentum")
+def momentum(layer: LayerView) -> Tensor:
+    """|M|: magnitude of the exponentially smoothed gradient."""
+    return layer.momentum.abs().float() * layer.momentum_scale
+
+
+@needs("gradient")
+def gradient(layer: LayerView) -> Tensor:
+    """|g|: magnitude of the current batch's gradient."""
+    return layer.gradient.abs().float()
+
+
+def random(layer: LayerView) -> Tensor:
+    """Uniform random: a choice without replacement."""
+    return layer.random("grow")
+
+
+def magnitude_and_gradient(weight: float) -> Score:
+    """|w| + weight * |g| (MEST)."""
+
+    @needs("gradient")
+    def score(layer: LayerView) -> Tensor:
+        return magnitude(layer) + weight * gradient(layer)
+
+    return magnitude if weight == 0 else score
+
+
+@needs("present momentum")
+def magnitude_by_curvature(layer: LayerView) -> Tensor:
+    """|w| / sum|w| * (1/sqrt v) / sum(1/sqrt v): an Adam-based pruning score."""
+    inverse = layer.second_moment.float().sqrt().add(1e-8).reciprocal()
+    weight = magnitude(layer)
+    return weight / weight.sum().clamp_min(1e-30) * (inverse / inverse[layer.mask].sum())

@@ -1,0 +1,56 @@
+"""Which entries: exact counts, one tie rule (lowest flat index), selection instead of sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def largest(scores: Tensor, count: int, among: Tensor) -> Tensor:
+    """Mark the ``count`` entries with the largest score among the entries marked in ``among``.
+
+    Ties at the boundary go to the lowest flat index, so the result never depends on the device or the sort.
+
+    Example:
+        >>> largest(torch.tensor([3., 9., 3., 3.]), 2, torch.ones(4, dtype=torch.bool)).tolist()
+        [True, True, False, False]
+    """
+    chosen = torch.zeros_like(among)
+    if count <= 0:
+        return chosen
+    positions = among.reshape(-1).nonzero().squeeze(1)
+    values = scores.reshape(-1)[positions]
+    chosen.view(-1)[positions[_top(values, count)]] = True
+    return chosen
+
+
+def smallest(scores: Tensor, count: int, among: Tensor) -> Tensor:
+    """Mark the ``count`` entries with the smallest score among the entries marked in ``among``."""
+    return largest(-scores, count, among)
+
+
+def largest_overall(scores: Sequence[Tensor], count: int, among: Sequence[Tensor]) -> list[Tensor]:
+    """Mark the ``count`` largest scores over several tensors at once; ties go to the earlier tensor."""
+    sizes = [a.numel() for a in among]
+    flat = largest(torch.cat([s.reshape(-1) for s in scores]), count, torch.cat([a.reshape(-1) for a in among]))
+    return [part.view_as(a) for part, a in zip(flat.split(sizes), among, strict=True)]
+
+
+def smallest_overall(scores: Sequence[Tensor], count: int, among: Sequence[Tensor]) -> list[Tensor]:
+    """Mark the ``count`` smallest scores over several tensors at once; ties go to the earlier tensor."""
+    return largest_overall([-s for s in scores], count, among)
+
+
+def _top(values: Tensor, count: int) -> Tensor:
+    """Indices of the ``count`` largest values, ties to the lowest index."""
+    total = values.numel()
+    if count > total:
+        raise ValueError(f"cannot select {count} entries out of {total} candidates")
+    if count == total:
+        return torch.arange(total, device=values.device)
+    boundary = values.kthvalue(total - count + 1).values
+    above = (values > boundary).nonzero().squeeze(1)
+    ties = (values == boundary).nonzero().squeeze(1)
+    return torch.cat([above, ties[: count - above.numel()]])

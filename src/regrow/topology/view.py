@@ -1,0 +1,131 @@
+"""What a criterion may look at: one layer, and all layers, at one topology update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from regrow import randomness
+
+Need = Literal["gradient", "momentum", "present momentum"]
+F = TypeVar("F", bound=Callable)
+
+
+def needs(*what: Need) -> Callable[[F], F]:
+    """Declare which gradients of missing weights a criterion reads, so that they are collected in time.
+
+    Example:
+        >>> @needs("gradient")
+        ... def steepest(layer):
+        ...     return layer.gradient.abs()
+    """
+
+    def mark(criterion: F) -> F:
+        criterion.needs = frozenset(what)  # type: ignore[attr-defined]
+        return criterion
+
+    return mark
+
+
+def needs_of(criterion: object) -> frozenset[Need]:
+    """What ``needs`` declared; nothing for an unmarked function."""
+    return getattr(criterion, "needs", frozenset())
+
+
+class Evidence(Protocol):
+    """Where a layer's gradient and momentum come from; missing weights included."""
+
+    def gradient(self) -> Tensor: ...  # noqa: D102
+    def momentum(self) -> Tensor: ...  # noqa: D102
+    def second_moment(self) -> Tensor: ...  # noqa: D102
+
+
+@dataclass(eq=False)
+class LayerView:
+    """One sparse layer as a criterion sees it: read, never written.
+
+    ``weight``, ``mask``, ``momentum`` and ``gradient`` have the layer's dense shape; ``mask`` is the one *before* the update.
+    ``index`` numbers the handle's layers, ``place`` those that take part in this update (frozen ones do not).
+    """
+
+    name: str
+    index: int
+    weight: Tensor
+    mask: Tensor
+    evidence: Evidence
+    rng: Callable[..., torch.Generator]
+    place: int = 0
+    output_dim: int = 0
+    rows: slice | None = None
+    momentum_scale: float = 1.0
+    cost: float = 1.0
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    ever_active: Callable[[], Tensor] | None = None
+    removed: int = 0
+
+    @cached_property
+    def numel(self) -> int:
+        """Number of positions."""
+        return self.mask.numel()
+
+    @cached_property
+    def nnz(self) -> int:
+        """Number of present weights before the update."""
+        return int(self.mask.count_nonzero())
+
+    @property
+    def missing(self) -> int:
+        """Number of missing weights before the update."""
+        return self.numel - self.nnz
+
+    @cached_property
+    def momentum(self) -> Tensor:
+        """Momentum of present and missing weights, in the optimizer's own units."""
+        return self._slice(self.evidence.momentum())
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """Dense gradient of the current step."""
+        return self._slice(self.evidence.gradient())
+
+    @cached_property
+    def second_moment(self) -> Tensor:
+        """The optimizer's running mean of squared gradients (Adam family)."""
+        return self._slice(self.evidence.second_moment())
+
+    def random(self, purpose: str) -> Tensor:
+        """Uniform draws in the layer's shape, a function of (seed, update, layer, purpose)."""
+        return randomness.uniform(self.mask, self.rng(purpose, self.index))
+
+    def units(self, tensor: Tensor) -> Tensor:
+        """``tensor`` as a matrix [output units, incoming weights]."""
+        return tensor.movedim(self.output_dim, 0).reshape(tensor.shape[self.output_dim], -1)
+
+    def from_units(self, matrix: Tensor) -> Tensor:
+        """The inverse of :meth:`units`."""
+        shape = list(self.mask.shape)
+        unit = shape.pop(self.output_dim)
+        return matrix.reshape(unit, *shape).movedim(0, self.output_dim)
+
+    def _slice(self, tensor: Tensor) -> Tensor:
+        return tensor if self.rows is None else tensor[self.rows]
+
+
+@dataclass(eq=False)
+class Update:
+    """One topology update: the layers, the time, the prune rate and the budget to end with."""
+
+    layers: list[LayerView]
+    number: int = 0
+    step: int = 0
+    rate: float = 0.0
+    targets: list[int] | None = None
+    floors: list[int] | None = None
+    memory: dict[str, float] = field(default_factory=dict)
+    rng: Callable[..., torch.Generator] = lambda *key: randomness.generator(0, *key)
+    progress: float = 0.0

@@ -1,0 +1,89 @@
+"""The growth window: in which steps gradients of missing weights are needed, and what becomes of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.optim import Optimizer
+
+from regrow.momentum import window_length
+from regrow.parameter import SparseParameter
+from regrow.ranks import Ranks
+from regrow.settings import Settings
+
+
+class GrowthWindow:
+    """Opens K steps before a topology update and closes with it."""
+
+    def __init__(self, parameters: list[SparseParameter], settings: Settings, ranks: Ranks) -> None:
+        self.parameters, self.settings, self.ranks = parameters, settings, ranks
+        self._next_due: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the coming backward must deliver gradients of missing weights."""
+        return any(sparse.collecting for sparse in self.parameters)
+
+    @property
+    def smooths(self) -> bool:
+        """Whether gradients are collected into momentum, or only the last one counts."""
+        return bool(self.settings.method.needs & {"momentum", "present momentum"})
+
+    def length(self, step: int) -> int:
+        """K in steps; 0 if the method never looks at missing weights."""
+        clock, needs = self.settings.clock, self.settings.method.needs
+        if clock is None:
+            return 0
+        lengths = [1 if "gradient" in needs else 0]
+        for sparse in self.parameters:
+            family = sparse.moments.family
+            if "momentum" in needs or ("present momentum" in needs and family.first is None):
+                coefficient = family.coefficient(sparse.group())
+                lengths.append(window_length(coefficient, self.settings.window_tolerance, clock.interval(step)))
+        return max(lengths)
+
+    def always_open(self, step: int) -> bool:
+        """Whether the window spans whole intervals, so that momentum is kept across updates."""
+        clock = self.settings.clock
+        return clock is not None and self.smooths and self.length(step) >= clock.interval(step)
+
+    def look_ahead(self, step: int) -> None:
+        """Open or close for the step after ``step`` finished ones."""
+        clock = self.settings.clock
+        if clock is None or not self.settings.method.needs:
+            return
+        coming = step if clock.when.phase == "instead" else step + 1
+        if self._next_due is None or self._next_due < coming:
+            self._next_due = clock.next_due(coming)
+        inside = self._next_due is not None and self._next_due - coming < self.length(step)
+        for sparse in self.parameters:
+            sparse.collecting = inside
+
+    def forget_schedule(self) -> None:
+        """Look the next update up anew, after the step counter was moved."""
+        self._next_due = None
+
+    def collect(self, optimizer: Optimizer) -> None:
+        """Average the kept gradients over ranks, give them the scaling present weights got, and smooth them."""
+        if self.ranks.size > 1:
+            for sparse in self.parameters:
+                empty = torch.zeros_like(sparse.parameter, dtype=torch.float32)
+                sparse.incoming = self.ranks.average(sparse.incoming if sparse.incoming is not None else empty)
+        # A fused optimizer unscales inside its step: its gradients are still multiplied by grad_scale here.
+        scale = getattr(optimizer, "grad_scale", None)
+        unscale = 1.0 if scale is None else 1.0 / float(scale)
+        factors = [sparse.rescale() for sparse in self.parameters]
+        usual = next((factor for factor in factors if math.isfinite(factor)), 1.0)
+        for sparse, factor in zip(self.parameters, factors, strict=True):
+            if sparse.incoming is not None and sparse.parameter.grad is not None:
+                factor = unscale * (factor if math.isfinite(factor) else usual)
+                gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
+                sparse.moments.collect(gradient, self.smooths)
+
+    def close(self, step: int) -> None:
+        """After an update: forget the window, unless it stays open."""
+        for sparse in self.parameters:
+            if not self.always_open(step):
+                sparse.moments.clear()
+            sparse.moments.last = None
