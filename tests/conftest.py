@@ -1,5 +1,6 @@
-"""Shared test settings."""
+"""Shared test set-up."""
 
+import importlib.util
 import os
 
 import pytest
@@ -10,9 +11,24 @@ settings.register_profile("fast", deadline=None, max_examples=int(os.environ.get
 settings.load_profile("fast")
 
 
+def _repair_torchvision() -> None:
+    """Define the two operators that a CUDA build of torchvision, which timm imports, misses beside a CPU torch."""
+    if importlib.util.find_spec("torchvision") is None or torch.version.cuda is not None:
+        return
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _LIBRARIES.append(library)
+
+
+# torch forgets an operator when its Library object is collected.
+_LIBRARIES: list[torch.library.Library] = []
+_repair_torchvision()
+
+
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads cost more than they give, and two cores are shared."""
+def _one_thread():
+    """Small tensors: threads cost more than they give, and the cores are shared."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,0 +1,89 @@
+"""What every data set offers to a training loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from regrow.data.plan import EpochPlan, count_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Dataset(ABC):
+    """One split of labelled images that hands out whole batches, at any position of any epoch.
+
+    Attributes:
+        name: of the data set.
+        split: `train`, `val`, `test` or `train+val`.
+        shape: of one image (channels, height, width).
+        class_names: one per label.
+        shuffle: whether each epoch has an order of its own; true for training splits.
+
+    Example:
+        >>> from regrow import data
+        >>> train = data.load("mnist-sample", "train")
+        >>> images, labels = next(train.batches(epoch=0, batch_size=100, seed=1))
+        >>> images.shape, len(train), train.steps_per_epoch(100)
+        (torch.Size([100, 1, 28, 28]), 3600, 36)
+    """
+
+    name: str
+    split: str
+    shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    shuffle: bool
+
+    @property
+    def num_classes(self) -> int:
+        """How many labels there are."""
+        return len(self.class_names)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def steps_per_epoch(self, batch_size: int, drop_last: bool = False) -> int:
+        """Batches in an epoch; a smaller last batch counts unless `drop_last`."""
+        return count_steps(len(self), batch_size, drop_last)
+
+    def batches(
+        self,
+        epoch: int = 0,
+        batch_size: int = 100,
+        seed: int = 0,
+        start_step: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = False,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of one epoch: float32 images, normalised and where asked augmented, and int64 labels.
+
+        Order and augmentation depend on (seed, epoch, sample) alone: `start_step` continues an epoch exactly where it
+        was left, and all ranks together see the batches that a single process would see.
+
+        Args:
+            epoch: number of the epoch.
+            batch_size: of the global batch, which the ranks share.
+            seed: of the run.
+            start_step: first step to produce.
+            rank: number of this process.
+            world: number of processes.
+            drop_last: leave out a last batch that is not full.
+        """
+        # Not a generator itself: wrong arguments are reported at the call, not at the first batch.
+        plan = EpochPlan(len(self), batch_size, epoch, seed, start_step, rank, world, drop_last, self.shuffle)
+        return self._produce(plan)
+
+    @abstractmethod
+    def _produce(self, plan: EpochPlan) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of a plan."""
+
+    def __repr__(self) -> str:
+        """Name, split and sizes."""
+        shape = "x".join(map(str, self.shape))
+        return (
+            f"{type(self).__name__}({self.name} {self.split}: {len(self)} images {shape}, {self.num_classes} classes)"
+        )

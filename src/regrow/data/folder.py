@@ -1,0 +1,194 @@
+"""Images in folders, one folder per class: ImageNet's layout, and the user's own.
+
+    root/train/<class>/*.JPEG    root/val/<class>/*.JPEG    root/test/<class>/*.JPEG
+
+Files are decoded by a pool of threads, some batches ahead (Pillow releases Python's lock while it decodes and resizes).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regrow.data import draws, images
+from regrow.data.arrays import Normalisation, hold_out_per_class
+from regrow.data.catalogue import IMAGENET
+from regrow.data.dataset import Dataset
+from regrow.data.errors import DataError
+from regrow.data.plan import EpochPlan
+
+PREFETCHED_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files and their labels, in the order of class names and file names."""
+
+    paths: tuple[str, ...]
+    labels: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> Listing:
+        """Some of the files."""
+        return Listing(tuple(self.paths[i] for i in chosen), self.labels[chosen])
+
+    def __add__(self, other: Listing) -> Listing:
+        """One listing after the other."""
+        return Listing(self.paths + other.paths, np.concatenate([self.labels, other.labels]))
+
+
+def find_classes(folder: Path) -> tuple[str, ...]:
+    """Names of the class folders, sorted."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    names = tuple(
+        sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    )
+    if not names:
+        raise DataError(f"{folder}: has no class folders; expected <class>/<image> inside")
+    return names
+
+
+def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
+    """All image files below the class folders of `folder`.
+
+    Raises:
+        DataError: a class without images, or a folder that is not among `class_names`.
+    """
+    present = find_classes(folder)
+    unknown = [name for name in present if name not in set(class_names)]
+    if unknown:
+        raise DataError(f"{folder / unknown[0]}: this class does not occur in the training folder")
+    paths: list[str] = []
+    labels: list[int] = []
+    for name in present:
+        with os.scandir(folder / name) as entries:
+            files = sorted(e.path for e in entries if os.path.splitext(e.name)[1].lower() in images.SUFFIXES)
+        if not files:
+            raise DataError(f"{folder / name}: class folder without images ({', '.join(sorted(images.SUFFIXES))})")
+        paths += files
+        labels += [class_names.index(name)] * len(files)
+    return Listing(tuple(paths), np.array(labels, np.int64))
+
+
+def list_split(root: Path, split: str) -> tuple[Listing, tuple[str, ...]]:
+    """The files of one split, and the class names, which the training folder defines.
+
+    Without a `val` folder the last 10% of every training class are held out. Without a `test` folder the `val` folder
+    is also the test set, as on ImageNet, where the papers report accuracy on the official validation images.
+    """
+    class_names = find_classes(root / "train")
+    has_val = (root / "val").is_dir()
+    if split == "test":
+        folder = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
+        if folder is None:
+            raise DataError(f"{root}: has neither a 'test' nor a 'val' folder, so there is no test split")
+        return list_images(folder, class_names), class_names
+    if split == "val" and has_val:
+        return list_images(root / "val", class_names), class_names
+    training = list_images(root / "train", class_names)
+    if split == "train+val":
+        return training + list_images(root / "val", class_names) if has_val else training, class_names
+    if has_val:
+        return training, class_names
+    kept, held = hold_out_per_class(training.labels)
+    return training.take(kept if split == "train" else held), class_names
+
+
+class ImageFolder(Dataset):
+    """Images that are read from files batch by batch.
+
+    Batches come in channels-last memory format, in which they are decoded and in which convolutions are fastest.
+
+    Args:
+        root: folder with a `train` folder and perhaps `val` and `test`.
+        split: `train`, `val`, `test` or `train+val`.
+        name: of the data set; the folder's by default.
+        image_size: side of the square images.
+        augment: random resized crop and flip; the centre otherwise. By default what the split asks for.
+        normalisation: mean and standard deviation per channel.
+        workers: decoding threads; by default one per available processor.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        name: str | None = None,
+        image_size: int = 224,
+        augment: bool | None = None,
+        normalisation: Normalisation = IMAGENET.normalisation,
+        workers: int | None = None,
+    ) -> None:
+        root = Path(root)
+        self.name, self.split = name or root.name, split
+        self.shape = (3, image_size, image_size)
+        self.shuffle = split.startswith("train")
+        self.augment = self.shuffle if augment is None else augment
+        self.workers = workers or _available_processors()
+        self._listing, self.class_names = list_split(root, split)
+        mean, std = (np.tile(values, image_size) for values in (normalisation.mean, normalisation.std))
+        self._scale, self._shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+
+    def __len__(self) -> int:
+        """Number of files."""
+        return len(self._listing.paths)
+
+    def _produce(self, plan: EpochPlan) -> Iterator[tuple[Tensor, Tensor]]:
+        order = plan.order()
+        pending: deque[_Decoding] = deque()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="regrow-decode")
+        try:
+            for start, stop in plan:
+                pending.append(self._start(pool, order[start:stop], plan))
+                if len(pending) > PREFETCHED_BATCHES:
+                    yield self._finish(pending.popleft())
+            while pending:
+                yield self._finish(pending.popleft())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start(self, pool: ThreadPoolExecutor, chosen: np.ndarray, plan: EpochPlan) -> _Decoding:
+        images = np.empty((len(chosen), *self.shape[1:], 3), np.float32)
+        tasks = [pool.submit(self._decode, images[row], int(i), plan.seed, plan.epoch) for row, i in enumerate(chosen)]
+        return _Decoding(images, self._listing.labels[chosen], tasks)
+
+    def _finish(self, decoding: _Decoding) -> tuple[Tensor, Tensor]:
+        for task in decoding.tasks:
+            task.result()
+        return torch.from_numpy(decoding.images).permute(0, 3, 1, 2), torch.from_numpy(decoding.labels)
+
+    def _decode(self, target: np.ndarray, index: int, seed: int, epoch: int) -> None:
+        path, size = self._listing.paths[index], self.shape[1]
+        if self.augment:
+            uniform = draws.uniform(seed, draws.RESIZED_CROP, epoch, index, np.arange(images.DRAWS))
+            pixels = images.training_view(path, size, uniform)
+        else:
+            pixels = images.evaluation_view(path, size)
+        # Whole rows of interleaved channels: numpy is slow where the innermost dimension is the three colours.
+        rows = target.reshape(size, 3 * size)
+        np.multiply(pixels.reshape(size, 3 * size), self._scale, out=rows)
+        rows += self._shift
+
+
+def _available_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class _Decoding:
+    """A batch under way: the threads write into `images`."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    tasks: list[Future[None]]

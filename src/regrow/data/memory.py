@@ -1,0 +1,66 @@
+"""Data sets that live in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regrow.data.arrays import LabelledImages, Normalisation
+from regrow.data.augment import CropFlip
+from regrow.data.dataset import Dataset
+from regrow.data.plan import EpochPlan
+
+
+class Affine:
+    """Normalisation of a batch [n, channels, height, width]: float(x) * scale + shift."""
+
+    def __init__(self, normalisation: Normalisation, dtype: torch.dtype) -> None:
+        unit = 1 / 255 if dtype == torch.uint8 else 1.0
+        mean, std = (np.array(v).reshape(-1, 1, 1) for v in (normalisation.mean, normalisation.std))
+        self._scale, self._shift = (torch.from_numpy(v).float() for v in (unit / std, -mean / std))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The normalised batch, a new tensor in the memory format of the images."""
+        # Not addcmul: with broadcast operands it is not vectorised and takes four to twenty times as long.
+        return images.float().mul_(self._scale).add_(self._shift)
+
+
+class ArrayDataset(Dataset):
+    """A data set that lives in memory; images stay uint8 until their batch is made."""
+
+    def __init__(
+        self,
+        samples: LabelledImages,
+        normalisation: Normalisation,
+        *,
+        name: str,
+        split: str,
+        class_names: tuple[str, ...],
+        augment: bool = False,
+        shuffle: bool = True,
+    ) -> None:
+        self.name, self.split, self.class_names, self.shuffle = name, split, class_names, shuffle
+        # A copy: a slice of a larger array would keep all of it in memory.
+        self._images = torch.from_numpy(np.array(samples.images, order="C"))
+        self._labels = torch.from_numpy(np.array(samples.labels))
+        channels, height, width = self._images.shape[1:]
+        self.shape = (channels, height, width)
+        self._augment = CropFlip(height, width) if augment else None
+        self._affine = Affine(normalisation, self._images.dtype)
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._labels)
+
+    def _produce(self, plan: EpochPlan) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.from_numpy(plan.order())
+        outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
+        for start, stop in plan:
+            chosen = order[start:stop]
+            images = self._images.index_select(0, chosen)
+            if self._augment is not None and outcomes is not None:
+                images = self._augment(images, outcomes.index_select(0, chosen))
+            yield self._affine(images), self._labels.index_select(0, chosen)

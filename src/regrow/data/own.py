@@ -1,0 +1,86 @@
+"""The user's own arrays: a folder of IDX files, or one `.npz` file."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from regrow.data.arrays import LabelledImages, labelled_images
+from regrow.data.errors import DataError
+from regrow.data.idx import read_idx
+
+Parts = dict[str, LabelledImages]
+
+_IDX_PARTS = {"train": ("train",), "val": ("val", "valid"), "test": ("t10k", "test")}
+_NPZ_KEYS = {
+    "train": (("x_train", "y_train"), ("train_images", "train_labels"), ("images", "labels"), ("x", "y")),
+    "val": (("x_val", "y_val"), ("val_images", "val_labels")),
+    "test": (("x_test", "y_test"), ("test_images", "test_labels")),
+}
+
+
+def holds_idx(folder: Path) -> bool:
+    """Whether a folder looks like a set of IDX files."""
+    return _find_idx(folder, "train", "images") is not None
+
+
+def read_idx_folder(folder: Path) -> Parts:
+    """Parts named as MNIST names them: `*train-images*`, `*train-labels*`, `*t10k-...` or `*test-...`, `*val-...`."""
+    parts: Parts = {}
+    for part in _IDX_PARTS:
+        images, labels = (_find_idx(folder, part, what) for what in ("images", "labels"))
+        if images is None and labels is None:
+            continue
+        if images is None or labels is None:
+            raise DataError(f"{folder}: has {(images or labels)} but not the {'labels' if images else 'images'} to it")
+        parts[part] = labelled_images(read_idx(images), read_idx(labels), f"{images} and {labels.name}")
+    return _checked(parts, str(folder))
+
+
+def _find_idx(folder: Path, part: str, what: str) -> Path | None:
+    for prefix in _IDX_PARTS[part]:
+        found = sorted(path for path in folder.glob(f"*{prefix}-{what}*") if path.is_file())
+        if len(found) > 1:
+            raise DataError(f"{folder}: more than one file of {prefix}-{what}: {', '.join(p.name for p in found)}")
+        if found:
+            return found[0]
+    return None
+
+
+def read_npz(path: Path) -> Parts:
+    """Arrays `x_train, y_train, x_val, y_val, x_test, y_test`; or `train_images, ...`; or `images, labels`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise DataError(f"{path}: cannot be read as .npz ({error})") from error
+    parts: Parts = {}
+    for part, pairs in _NPZ_KEYS.items():
+        for images, labels in pairs:
+            if images in arrays and labels in arrays:
+                parts[part] = labelled_images(arrays[images], arrays[labels], f"{path}: {images}, {labels}")
+                break
+    if "train" not in parts:
+        expected = " or ".join(f"{images}, {labels}" for images, labels in _NPZ_KEYS["train"])
+        raise DataError(f"{path}: has no training arrays; expected {expected}, found {', '.join(arrays) or 'nothing'}")
+    return _checked(parts, str(path))
+
+
+def _checked(parts: Parts, origin: str) -> Parts:
+    """All parts must have images of one form, and no label that training does not know."""
+    train = parts["train"]
+    highest = int(train.labels.max())
+    for part, samples in parts.items():
+        form, expected = (samples.images.shape[1:], samples.images.dtype), (train.images.shape[1:], train.images.dtype)
+        if form != expected:
+            raise DataError(
+                f"{origin}: {part} images are {form[1]} of shape {form[0]}, training has {expected[1]} {expected[0]}"
+            )
+        if samples.labels.max() > highest:
+            raise DataError(
+                f"{origin}: label {samples.labels.max()} at index {samples.labels.argmax()} of {part} is out of range: "
+                f"training labels end at {highest}"
+            )
+    return parts

@@ -1,0 +1,228 @@
+"""What a model costs: weights, biases and multiply-accumulates (MACs) of every layer, from one dry run.
+
+The run uses shapes only (torch's meta device), so that even ResNet-50 costs no memory. FLOPs = 2 x MACs. As in the
+sparse-training literature only convolutions and linear layers count: a weight is used once per output position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+Kind = Literal["conv", "linear", "norm", "other"]
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One module that owns parameters.
+
+    Attributes:
+        name: as in `model.named_modules()`.
+        kind: `conv` and `linear` have sparsifiable weights; `norm` has none; `other` is everything else.
+        weight_shape: shape of the weight, or None where the module has no parameter called `weight`.
+        output_shape: of one sample, without the batch dimension; None where the layer was not called.
+        weights: entries of the weight of a `conv` or `linear` layer, else 0.
+        bias: entries of its bias.
+        extra: all other parameters (batch norm, embeddings, ...).
+        macs: per sample, over all calls; 0 for `norm`; None where the work is not counted (`other`).
+        calls: how often the forward pass used the layer; 0 means it was never reached.
+    """
+
+    name: str
+    kind: Kind
+    weight_shape: tuple[int, ...] | None
+    output_shape: tuple[int, ...] | None
+    weights: int
+    bias: int
+    extra: int
+    macs: int | None
+    calls: int
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """The table of all layers and its sums; a weight that two layers share counts in both."""
+
+    layers: tuple[LayerCost, ...]
+
+    def __getitem__(self, name: str) -> LayerCost:
+        """The layer called `name`."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    @property
+    def sparsifiable(self) -> tuple[LayerCost, ...]:
+        """Convolutions and linear layers, in the order of the model."""
+        return tuple(layer for layer in self.layers if layer.kind in ("conv", "linear"))
+
+    @property
+    def weights(self) -> int:
+        """Sparsifiable weights."""
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def biases(self) -> int:
+        """Biases of convolutions and linear layers."""
+        return sum(layer.bias for layer in self.layers)
+
+    @property
+    def norm_params(self) -> int:
+        """Parameters of normalisation layers."""
+        return sum(layer.extra for layer in self.layers if layer.kind == "norm")
+
+    @property
+    def params(self) -> int:
+        """All parameters."""
+        return sum(layer.weights + layer.bias + layer.extra for layer in self.layers)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the forward pass of one sample."""
+        return sum(layer.macs or 0 for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        """2 x MACs."""
+        return 2 * self.macs
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Layers whose work is unknown, and sparsifiable layers that the forward pass never called as modules."""
+        unknown = (layer for layer in self.layers if layer.macs is None or (layer.kind != "norm" and not layer.calls))
+        return tuple(layer.name for layer in unknown)
+
+    def macs_at(self, densities: Mapping[str, float]) -> float:
+        """Expected MACs, the sum over layers of MACs x density; layers that are not named are dense.
+
+        >>> model = nn.Linear(10, 10)
+        >>> cost(nn.Sequential(model, nn.Linear(10, 2)), (10,)).macs_at({"0": 0.1})
+        30.0
+        """
+        unknown = set(densities) - {layer.name for layer in self.sparsifiable}
+        if unknown:
+            raise ValueError(f"no convolution or linear layer is called {', '.join(sorted(unknown))}")
+        return math.fsum((layer.macs or 0) * densities.get(layer.name, 1.0) for layer in self.layers)
+
+
+def cost(model: nn.Module, input_shape: tuple[int, ...] | None = None, *, sample: Tensor | None = None) -> ModelCost:
+    """Count a model's layers in one forward pass in evaluation mode; the model is left as it was.
+
+    Args:
+        model: any module that takes one tensor.
+        input_shape: of one sample, without the batch dimension; the pass is then run on shapes alone.
+        sample: a real batch of one sample instead, for models that look at values.
+
+    Example:
+        >>> cost(nn.Sequential(nn.Linear(4, 2)), (4,)).macs
+        8
+    """
+    if (input_shape is None) == (sample is None):
+        raise TypeError("cost() takes either input_shape or sample")
+    outputs: dict[str, list[tuple[int, ...]]] = {}
+    with _evaluation_mode(model), _recording(model, outputs), torch.no_grad():
+        if sample is not None:
+            model(sample)
+        else:
+            _run_on_shapes(model, input_shape or ())
+    return ModelCost(tuple(_layer_cost(name, module, outputs[name]) for name, module in _owners(model)))
+
+
+def _run_on_shapes(model: nn.Module, input_shape: tuple[int, ...]) -> None:
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    shadows = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    try:
+        functional_call(model, shadows, (torch.empty((1, *input_shape), dtype=dtype, device="meta"),))
+    except (NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"the model could not be run on the shape {tuple(input_shape)} alone: {error}. Check the shape; for one "
+            "that looks at values give cost(model, sample=...) a real batch of one sample"
+        ) from error
+
+
+def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that own parameters themselves, not through children."""
+    for name, module in model.named_modules():
+        if any(True for _ in module.parameters(recurse=False)):
+            yield name, module
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation for one pass: in training mode batch norm would fail on one sample, or move its statistics."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def _recording(model: nn.Module, outputs: dict[str, list[tuple[int, ...]]]) -> Iterator[None]:
+    """Note the output shape of each call of each layer."""
+    handles = []
+    for name, module in _owners(model):
+        shapes = outputs[name] = []
+
+        def note(_: nn.Module, __: object, result: object, shapes: list[tuple[int, ...]] = shapes) -> None:
+            first = result[0] if isinstance(result, (tuple, list)) and result else result
+            shapes.append(tuple(first.shape[1:]) if isinstance(first, Tensor) else ())
+
+        handles.append(module.register_forward_hook(note))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _layer_cost(name: str, module: nn.Module, shapes: list[tuple[int, ...]]) -> LayerCost:
+    kind = _kind(module)
+    own = dict(module.named_parameters(recurse=False))
+    weight = own.get("weight")
+    sparsifiable = kind in ("conv", "linear")
+    weights = weight.numel() if sparsifiable and weight is not None else 0
+    bias = own["bias"].numel() if sparsifiable and "bias" in own else 0
+    return LayerCost(
+        name=name,
+        kind=kind,
+        weight_shape=None if weight is None else tuple(weight.shape),
+        output_shape=shapes[-1] if shapes else None,
+        weights=weights,
+        bias=bias,
+        extra=sum(parameter.numel() for parameter in own.values()) - weights - bias,
+        macs=_macs(module, kind, weights, shapes),
+        calls=len(shapes),
+    )
+
+
+def _kind(module: nn.Module) -> Kind:
+    if isinstance(module, _ConvNd):
+        return "conv"
+    if isinstance(module, nn.Linear):
+        return "linear"
+    return "norm" if isinstance(module, _NORMS) else "other"
+
+
+def _macs(module: nn.Module, kind: Kind, weights: int, shapes: list[tuple[int, ...]]) -> int | None:
+    """Weights x positions of the output map. Transposed convolutions work per input position: not counted."""
+    if kind == "other" or isinstance(module, _ConvTransposeNd):
+        return None
+    if kind == "norm":
+        return 0
+    positions = (math.prod(shape[1:] if kind == "conv" else shape[:-1]) for shape in shapes)
+    return weights * sum(positions)

@@ -1,0 +1,45 @@
+import builtins
+import warnings
+
+import pytest
+import torch
+
+from regrow import models
+from regrow.models.cost import cost
+
+
+@pytest.fixture(scope="module")
+def timm():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("timm", exc_type=ImportError)
+
+
+@pytest.mark.usefixtures("timm")
+def test_any_timm_model_by_name():
+    record = models.info("timm:resnet18")
+    assert (record.input_shape, record.num_classes) == ((3, 224, 224), 1000)
+    model = models.create("timm:resnet18", num_classes=7, input_shape=(1, 64, 64), seed=0)
+    assert model(torch.zeros(2, 1, 64, 64)).shape == (2, 7)
+    count = cost(models.create("timm:resnet18"), record.input_shape)
+    assert count.params == 11_689_512
+    assert count.macs == 1_814_073_344
+
+
+@pytest.mark.usefixtures("timm")
+def test_unknown_timm_model_names_the_nearest():
+    with pytest.raises(models.UnknownModelError, match="did you mean 'timm:resnet18'"):
+        models.create("timm:resnet1_8")
+
+
+def test_missing_timm_tells_the_remedy(monkeypatch):
+    real = builtins.__import__
+
+    def without_timm(name, *args, **kwargs):
+        if name == "timm":
+            raise ModuleNotFoundError("No module named 'timm'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_timm)
+    with pytest.raises(ImportError, match=r"pip install 'regrow\[timm\]'"):
+        models.create("timm:resnet18")
