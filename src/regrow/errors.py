@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 32
+
 
 class RegrowError(Exception):
     """Base of every error that regrow raises on purpose."""
@@ -33,7 +35,8 @@ def unknown(what: str, given: str, valid: Iterable[str]) -> ConfigurationError:
         >>> str(unknown("method", "rigel", ["rigl", "set"]))
         "unknown method 'rigel': did you mean 'rigl'? Valid: rigl, set"
     """
-    options = sorted(valid)
+    options = sorted(set(valid))
     near = difflib.get_close_matches(given, options, n=1, cutoff=0.0)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return ConfigurationError(f"unknown {what} {given!r}: {hint}Valid: {', '.join(options)}")
+    listed = ", ".join(options[:_LISTED]) + (", ..." if len(options) > _LISTED else "")
+    return ConfigurationError(f"unknown {what} {given!r}: {hint}Valid: {listed}")

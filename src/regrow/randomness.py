@@ -19,8 +19,13 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
         >>> bool((a == torch.rand(2, generator=generator(0, "grow", 3, 1))).all())
         True
     """
+    return torch.Generator().manual_seed(seed_of(seed, *key))
+
+
+def seed_of(seed: int, *key: str | int) -> int:
+    """A 63-bit seed for one purpose."""
     digest = hashlib.blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return int.from_bytes(digest, "little") >> 1
 
 
 def uniform(like: Tensor, source: torch.Generator) -> Tensor:

@@ -17,7 +17,8 @@ def largest(scores: Tensor, count: int, among: Tensor) -> Tensor:
         >>> largest(torch.tensor([3., 9., 3., 3.]), 2, torch.ones(4, dtype=torch.bool)).tolist()
         [True, True, False, False]
     """
-    chosen = torch.zeros_like(among)
+    # Contiguous whatever the layout of `among`: flat indices are those of the logical shape.
+    chosen = torch.zeros(among.shape, dtype=torch.bool, device=among.device)
     if count <= 0:
         return chosen
     positions = among.reshape(-1).nonzero().squeeze(1)

@@ -1,0 +1,5 @@
+"""``python -m regrow`` (also under torchrun)."""
+
+from regrow.cli.main import main
+
+raise SystemExit(main())

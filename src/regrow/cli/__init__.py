@@ -1,0 +1,1 @@
+"""The ``regrow`` command. Parsing imports no torch; commands import what they need."""

@@ -1,0 +1,60 @@
+"""Train a network.
+
+    regrow train mnist-lenet300 --density 0.05 --epochs 3
+    regrow train my-run.toml --seed 1 --out runs/second
+    torchrun --nproc-per-node 2 -m regrow train mnist-lenet5
+
+The same command again resumes from the newest checkpoint. Ctrl-C saves and stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from regrow.cli.configured import add_configuration, read_configuration
+from regrow.config import Config, to_toml
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``regrow train``."""
+    add_configuration(parser)
+    parser.add_argument(
+        "--out", type=Path, help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the presets and stop")
+    parser.add_argument("--show", action="store_true", help="print the effective configuration and stop")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train."""
+    if options.list:
+        return _list()
+    config = read_configuration(options)
+    if options.show:
+        print(to_toml(config), end="")
+        return 0
+    from regrow.training.main import train
+
+    return train(config, options.out or default_folder(config))
+
+
+def default_folder(config: Config) -> Path:
+    """A folder name that says what it is and differs between configurations."""
+    sparse = config.sparse
+    model = config.model.replace(":", "-").replace("/", "-")
+    return Path("runs") / f"{model}-{sparse.method}-{sparse.density:g}-s{config.seed}-{config.identity()}"
+
+
+def _list() -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from regrow.presets import PRESETS
+
+    table = Table("preset", "model", "data", "epochs", "batch", "method", "density", "scope")
+    for name, c in PRESETS.items():
+        cells = (c.model, c.data.name, c.epochs, c.data.batch, c.sparse.method, f"{c.sparse.density:g}", c.sparse.scope)
+        table.add_row(name, *map(str, cells))
+    Console().print(table)
+    return 0

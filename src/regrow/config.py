@@ -1,0 +1,287 @@
+"""The configuration of a run: typed, checked, from presets, TOML files and command-line overrides.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from regrow.errors import ConfigurationError, unknown
+
+
+@dataclass(frozen=True)
+class Data:
+    """What to train on.
+
+    ``batch`` is the global batch, shared by all ranks. ``augment = "auto"`` follows the data set's publication.
+    """
+
+    name: str = "mnist"
+    root: str = ""
+    batch: int = 100
+    eval_batch: int = 1000
+    augment: str = "auto"
+    image_size: int = 224
+    train_split: str = "train"
+    test_split: str = "test"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """SGD, Adam or AdamW; ``decay_norms = false`` spares biases and norms the weight decay."""
+
+    name: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    decay_norms: bool = True
+    clip_norm: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rate over time: ``step`` (every so many steps, or at epochs), ``cosine`` to zero, or ``constant``."""
+
+    kind: str = "step"
+    factor: float = 0.1
+    every: int = 25000
+    epochs: tuple[float, ...] = ()
+    warmup_epochs: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch."""
+
+    method: str = "sparse-momentum"
+    density: float = 0.05
+    scope: str = "fully-sparse"
+    distribution: str = ""
+    update_every: int = 0
+    window_tolerance: float = 1e-3
+    momentum_source: str = "optimizer"
+    execution: str = "masked"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run.
+
+    ``max_steps = 0`` runs all epochs; schedules always span ``epochs``. ``threads = 0`` leaves torch's choice.
+    """
+
+    model: str = "lenet300"
+    model_options: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 100
+    max_steps: int = 0
+    seed: int = 0
+    label_smoothing: float = 0.0
+    precision: str = "fp32"
+    channels_last: bool = True
+    compile: bool = False
+    threads: int = 0
+    log_every: int = 100
+    evaluate_every: int = 1
+    checkpoint_seconds: float = 60.0
+    keep_checkpoints: int = 2
+    tensorboard: bool = False
+    data: Data = field(default_factory=Data)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    sparse: Sparse = field(default_factory=Sparse)
+
+    def __post_init__(self) -> None:
+        _check_values(self)
+
+    def identity(self) -> str:
+        """Hash of everything that decides the result; how often to save or log does not."""
+        plain = as_dict(self)
+        for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps"):
+            del plain[key]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "precision": ("fp32", "bf16"),
+    "data.augment": ("auto", "on", "off"),
+    "optimizer.name": ("sgd", "adam", "adamw"),
+    "schedule.kind": ("step", "cosine", "constant"),
+    "sparse.execution": ("masked", "sparse", "auto"),
+    "sparse.momentum_source": ("optimizer", "gradient"),
+}
+_POSITIVE = ("epochs", "data.batch", "data.eval_batch", "optimizer.lr", "log_every", "evaluate_every", "schedule.every")
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """Nested plain values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: Mapping[str, Any], base: Config | None = None) -> Config:
+    """A configuration from nested values on top of ``base``; unknown keys and wrong types are errors."""
+    return _merge(base or Config(), values, "")
+
+
+def load(path: str | Path, base: Config | None = None) -> Config:
+    """A configuration from a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            return from_dict(tomllib.load(file), base)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def override(config: Config, pairs: Mapping[str, str]) -> Config:
+    """Apply ``key -> text`` pairs of a command line; a key is a path (``sparse.density``) or a leaf name that is unique."""
+    for key, text in pairs.items():
+        path = resolve_key(key)
+        hint = _hint(path)
+        values: dict[str, Any] = {}
+        node = values
+        *parents, leaf = path.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = _parse(text, hint)
+        config = from_dict(values, config)
+    return config
+
+
+def resolve_key(key: str) -> str:
+    """The full path of a key given in short or with dashes.
+
+    Example:
+        >>> resolve_key("density"), resolve_key("max-steps"), resolve_key("option.prune_rate")
+        ('sparse.density', 'max_steps', 'sparse.options.prune_rate')
+    """
+    name = key.replace("-", "_")
+    for short, full in (("option.", "sparse.options."), ("sparse.option.", "sparse.options.")):
+        if name.startswith(short):
+            return full + name.removeprefix(short)
+    if name.startswith(("sparse.options.", "model_options.")):
+        return name
+    paths = _paths(Config)
+    if name in paths:
+        return name
+    matches = [path for path in paths if path.rsplit(".", 1)[-1] == name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigurationError(f"key {key!r} is ambiguous: say {' or '.join(matches)}")
+    raise unknown("configuration key", key, [*paths, *(p.rsplit(".", 1)[-1] for p in paths)])
+
+
+def to_toml(config: Config) -> str:
+    """The configuration as a TOML file."""
+    plain = as_dict(config)
+    lines = [f"{k} = {_toml(v)}" for k, v in plain.items() if not isinstance(v, dict)]
+    for section, values in plain.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]"]
+            lines += [f"{k} = {_toml(v)}" for k, v in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    hints = get_type_hints(type(base))
+    known = {f.name for f in fields(base)}
+    changes = {}
+    for key, value in values.items():
+        path = prefix + key
+        if key not in known:
+            raise unknown("configuration key", path, [prefix + k for k in known] if prefix else _paths(type(base)))
+        current = getattr(base, key)
+        if is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise ConfigurationError(f"{path} is a section: write [{path}] with its keys")
+            changes[key] = _merge(current, value, path + ".")
+        elif isinstance(current, dict) and isinstance(value, Mapping):
+            changes[key] = {**current, **value}
+        else:
+            changes[key] = _typed(value, hints[key], path)
+    return dataclasses.replace(base, **changes)
+
+
+def _typed(value: Any, hint: Any, path: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigurationError(f"{path} must be a list, got {value!r}")
+        return tuple(_typed(v, get_args(hint)[0], path) for v in value)
+    wanted = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (get_origin(hint) or hint,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        names = " or ".join(w.__name__ for w in wanted)
+        raise ConfigurationError(f"{path} must be {names}, got {value!r}")
+    return value
+
+
+def _parse(text: str, hint: Any) -> Any:
+    if hint is str:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _hint(path: str) -> Any:
+    if path.startswith(("sparse.options.", "model_options.")):
+        return None
+    kind: Any = Config
+    for part in path.split("."):
+        kind = get_type_hints(kind)[part]
+    if is_dataclass(kind):
+        raise ConfigurationError(f"{path} is a section: name one of its keys, e.g. {path}.{fields(kind)[0].name}")
+    return kind
+
+
+def _paths(kind: Any, prefix: str = "") -> list[str]:
+    hints, paths = get_type_hints(kind), []
+    for item in fields(kind):
+        inner = hints[item.name]
+        paths += _paths(inner, f"{prefix}{item.name}.") if is_dataclass(inner) else [prefix + item.name]
+    return paths
+
+
+def _check_values(config: Config) -> None:
+    for path, choices in CHOICES.items():
+        value = _get(config, path)
+        if value not in choices:
+            raise unknown(path, str(value), choices)
+    for path in _POSITIVE:
+        if not _get(config, path) > 0:
+            raise ConfigurationError(f"{path} must be positive, got {_get(config, path)}")
+    if not 0 < config.sparse.density <= 1:
+        raise ConfigurationError(
+            f"sparse.density must lie in (0, 1], got {config.sparse.density}: 0.05 keeps 5% of the weights"
+        )
+    if config.keep_checkpoints < 2:
+        raise ConfigurationError(
+            "keep_checkpoints must be at least 2: if the newest is damaged, the one before is used"
+        )
+
+
+def _get(config: Config, path: str) -> Any:
+    value: Any = config
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,91 @@
+"""The paper's settings by name (sections 3.3 and appendix C of Dettmers & Zettlemoyer 2019), and a demo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from regrow import config as configuration
+from regrow.config import Config, Data, Optimizer, Schedule, Sparse
+from regrow.errors import unknown
+
+_MNIST = Config(
+    epochs=100,
+    data=Data("mnist", batch=100),
+    optimizer=Optimizer(lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    schedule=Schedule("step", factor=0.1, every=25_000),
+    sparse=Sparse(density=0.05),
+)
+_CIFAR = replace(
+    _MNIST, epochs=250, data=Data("cifar10", batch=128), schedule=Schedule("step", factor=0.1, every=30_000)
+)
+_IMAGENET = Config(
+    model="resnet50",
+    epochs=100,
+    data=Data("imagenet", batch=256, eval_batch=256, test_split="val"),
+    optimizer=Optimizer(lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4),
+    schedule=Schedule("step", factor=0.1, epochs=(30.0, 60.0, 90.0)),
+    sparse=Sparse(density=0.15626087),
+)
+_TUNED = replace(
+    _IMAGENET,
+    label_smoothing=0.1,
+    optimizer=Optimizer(lr=0.1, momentum=0.9, nesterov=False, weight_decay=1e-4, decay_norms=False),
+    schedule=Schedule("cosine", warmup_epochs=5.0),
+    sparse=Sparse(density=0.1, options={"prune_rate": 0.5}),
+)
+# DSR's protocol for WRN-28-2: all 50,000 training images, first convolution, shortcuts and last layer dense.
+_WRN28 = replace(
+    _CIFAR,
+    model="wrn-28-2",
+    model_options={"dropout": 0.0},
+    epochs=200,
+    data=Data("cifar10", batch=100, train_split="train+val"),
+    schedule=Schedule("step", factor=0.2, epochs=(60.0, 120.0, 160.0)),
+    sparse=Sparse(density=0.1, scope="partially-dense-cifar"),
+)
+
+
+def _cifar(model: str, density: float) -> Config:
+    return replace(_CIFAR, model=model, sparse=Sparse(density=density))
+
+
+PRESETS: dict[str, Config] = {
+    "demo": replace(_MNIST, model="lenet300", epochs=5, data=Data("mnist-sample", batch=100), checkpoint_seconds=10.0),
+    "mnist-lenet300": replace(_MNIST, model="lenet300"),
+    "mnist-lenet300-bn": replace(_MNIST, model="lenet300-bn"),
+    "mnist-lenet5": replace(_MNIST, model="lenet5"),
+    "cifar-alexnet-s": _cifar("alexnet-s", 0.1),
+    "cifar-alexnet-b": _cifar("alexnet-b", 0.1),
+    "cifar-vgg16-c": _cifar("vgg16-c", 0.05),
+    "cifar-vgg16-d": _cifar("vgg16-d", 0.05),
+    "cifar-vgg16-like": _cifar("vgg16-like", 0.03),
+    "cifar-wrn-16-8": _cifar("wrn-16-8", 0.05),
+    "cifar-wrn-16-10": _cifar("wrn-16-10", 0.05),
+    "cifar-wrn-22-8": _cifar("wrn-22-8", 0.05),
+    "cifar-wrn-28-2": _WRN28,
+    "imagenet-resnet50": _IMAGENET,
+    "imagenet-resnet50-20": replace(_IMAGENET, sparse=Sparse(density=0.25626087)),
+    "imagenet-resnet50-tuned": _TUNED,
+}
+
+
+def find(name: str) -> Config:
+    """A preset by name, or a configuration from a TOML file (which may start from a preset: ``preset = "..."``)."""
+    if name in PRESETS:
+        return PRESETS[name]
+    path = Path(name)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise unknown("configuration file", name, [str(p) for p in Path().glob("*.toml")])
+        return _from_file(path)
+    raise unknown("preset", name, PRESETS)
+
+
+def _from_file(path: Path) -> Config:
+    import tomllib
+
+    with open(path, "rb") as file:
+        values = tomllib.load(file)
+    base = find(values.pop("preset")) if "preset" in values else None
+    return configuration.from_dict(values, base)

@@ -1,0 +1,37 @@
+"""Files that are either whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
+    beside = path.with_name(f".{path.name}.tmp")
+    write_through(beside, content)
+    os.replace(beside, path)
+    sync_directory(path.parent)
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()

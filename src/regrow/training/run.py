@@ -1,0 +1,322 @@
+"""One run: train, record, save, resume.
+
+restore the newest whole checkpoint, or start
+for each step:      lr and randomness from the step number -> batch -> loss -> (not finite: stop) -> backward -> optimizer.step()
+now and then:       a row of metrics; a checkpoint; a stop if asked to
+after each epoch:   validation
+at the end:         test, result.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regrow.config import Config, to_toml
+from regrow.errors import StateError
+from regrow.randomness import seed_of
+from regrow.training.checkpoint import Checkpoints
+from regrow.training.environment import describe
+from regrow.training.evaluation import Scores, evaluate
+from regrow.training.files import write_atomically
+from regrow.training.metrics import MetricLog
+from regrow.training.optimisation import learning_rate
+from regrow.training.processes import Processes
+from regrow.training.setup import Parts, assemble
+from regrow.training.watch import refuse_non_finite
+
+
+class View(Protocol):
+    """Who watches a run."""
+
+    def started(self, run: Run) -> None: ...  # noqa: D102
+    def stepped(self, run: Run) -> None: ...  # noqa: D102
+    def row(self, run: Run, row: dict[str, Any]) -> None: ...  # noqa: D102
+    def updated(self, run: Run) -> None: ...  # noqa: D102
+    def finished(self, run: Run, result: dict[str, Any]) -> None: ...  # noqa: D102
+
+
+@dataclass
+class Tally:
+    """Training loss and hits since the last row; part of a checkpoint, so that rows do not depend on interruptions."""
+
+    loss: float = 0.0
+    hits: int = 0
+    samples: int = 0
+
+    def add(self, loss: float, hits: int, samples: int) -> None:
+        """Count one batch."""
+        self.loss += loss * samples
+        self.hits += hits
+        self.samples += samples
+
+
+class Run:
+    """A training run in a folder; the same configuration in the same folder resumes."""
+
+    def __init__(
+        self, config: Config, folder: Path, processes: Processes | None = None, view: View | None = None
+    ) -> None:
+        self.config, self.folder, self.view = config, folder, view
+        self.processes = processes or Processes()
+        self.step = 0
+        self.tally = Tally()
+        self.stop_requested = False
+        self.resumed_from: int | None = None
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
+        self.log = MetricLog(folder, writes=self.processes.leads)
+        self._claim_folder()
+        self.parts: Parts = assemble(config, self.processes)
+        self._restore()
+
+    # ---------------------------------------------------------------------------------------------- time
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps in an epoch."""
+        return self.parts.steps_per_epoch
+
+    @property
+    def total_steps(self) -> int:
+        """Where the run ends."""
+        planned = self.config.epochs * self.steps_per_epoch
+        return min(planned, self.config.max_steps or planned)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the current epoch, from 0."""
+        return self.step // self.steps_per_epoch
+
+    # ---------------------------------------------------------------------------------------------- training
+
+    def train(self) -> dict[str, Any] | None:
+        """Train to the end and return the result; None if stopped on request (after saving)."""
+        self._notify("started")
+        self._last_save = self._last_row = time.monotonic()
+        self._row_step = self.step
+        if self.step and self.step % self.steps_per_epoch == 0:
+            # A run killed between the last checkpoint of an epoch and its evaluation evaluates now.
+            self._end_epoch()
+        while self.step < self.total_steps:
+            for images, labels in self._batches():
+                self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
+                if self.step >= self.total_steps or self._housekeeping():
+                    break
+            if self.stop_requested:
+                self.save()
+                return None
+            if self.step % self.steps_per_epoch == 0:
+                self._end_epoch()
+        return self._finish()
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        start = self.step % self.steps_per_epoch
+        settings, me = self.config.data, self.processes
+        return self.parts.train.batches(self.epoch, settings.batch, self.config.seed, start, me.rank, me.world)
+
+    def _train_step(self, images: Tensor, labels: Tensor) -> None:
+        parts, config = self.parts, self.config
+        rate = learning_rate(config, self.step, self.steps_per_epoch)
+        for group in parts.optimizer.param_groups:
+            group["lr"] = rate
+        torch.default_generator.manual_seed(seed_of(config.seed, "step", self.step, self.processes.rank))
+        with self._precision():
+            logits = parts.forward(images)
+            loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=config.label_smoothing)
+        value = loss.item()
+        if not self._finite(value):
+            refuse_non_finite(parts.network, images, self.step, value)
+        parts.optimizer.zero_grad()
+        loss.backward()
+        if config.optimizer.clip_norm:
+            nn.utils.clip_grad_norm_(parts.network.parameters(), config.optimizer.clip_norm)
+        journaled = len(parts.handle.journal)
+        parts.optimizer.step()
+        self.step += 1
+        self.tally.add(value, int((logits.argmax(1) == labels).sum()), len(labels))
+        if len(parts.handle.journal) != journaled:
+            self.log.add_update(parts.handle.journal[-1].as_dict())
+            self._notify("updated")
+        self._notify("stepped")
+
+    def _finite(self, loss: float) -> bool:
+        if self.processes.world == 1:
+            return math.isfinite(loss)
+        return not self.processes.any(not math.isfinite(loss))
+
+    def _precision(self) -> AbstractContextManager:
+        if self.config.precision == "bf16":
+            return torch.autocast(self.processes.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def _housekeeping(self) -> bool:
+        """A row, a checkpoint, a stop: whatever is due. True if the run must stop now."""
+        if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0:
+            self._training_row()
+        if self.processes.world == 1:
+            stop, save = self.stop_requested, time.monotonic() - self._last_save > self.config.checkpoint_seconds
+        elif self.step % 20 == 0:
+            # Clocks and signals differ between processes: they agree every twenty steps.
+            stop = self.processes.any(self.stop_requested)
+            save = self.processes.any(time.monotonic() - self._last_save > self.config.checkpoint_seconds)
+        else:
+            stop = save = False
+        if save and not stop:
+            self.save()
+        self.stop_requested = stop
+        return stop
+
+    # ---------------------------------------------------------------------------------------------- recording
+
+    def _training_row(self) -> None:
+        loss, hits, samples = self.processes.sum([self.tally.loss, float(self.tally.hits), float(self.tally.samples)])
+        if not samples:
+            return
+        self.tally = Tally()
+        self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
+        now = time.monotonic()
+        speed = (self.step - self._row_step) * self.config.data.batch / max(now - self._last_row, 1e-9)
+        self.log.add_speed(step=self.step, seconds=now - self._last_row, images_per_second=speed, **self._traffic())
+        self._last_row, self._row_step = now, self.step
+
+    def _traffic(self) -> dict[str, int]:
+        traffic = self.parts.traffic
+        return {} if traffic is None else {"bytes_sent": traffic.sent, "bytes_dense": traffic.dense}
+
+    def _row(self, kind: str, scores: Scores) -> None:
+        handle = self.parts.handle
+        row = {
+            "kind": kind,
+            "step": self.step,
+            "epoch": self.step / self.steps_per_epoch,
+            "loss": scores.loss,
+            "accuracy": scores.accuracy,
+            "top5": scores.top5,
+            "lr": self.parts.optimizer.param_groups[0]["lr"],
+            "density": handle.density,
+            "prune_rate": handle.prune_rate,
+            "updates": handle.updates,
+        }
+        self.log.add(**row)
+        self._notify("row", row)
+
+    def _end_epoch(self) -> None:
+        self._training_row()
+        every = self.epoch % self.config.evaluate_every == 0 or self.step == self.total_steps
+        if self.parts.validation is not None and every:
+            self._row("validation", self._evaluate(self.parts.validation))
+
+    def _evaluate(self, dataset: Any) -> Scores:
+        return evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
+
+    def _finish(self) -> dict[str, Any]:
+        self._training_row()
+        self.save()
+        scores = self._evaluate(self.parts.test)
+        self._row("test", scores)
+        result = self._result(scores)
+        if self.processes.leads:
+            write_atomically(self.folder / "result.json", json.dumps(result, indent=1).encode())
+        self._notify("finished", result)
+        return result
+
+    def _result(self, scores: Scores) -> dict[str, Any]:
+        handle = self.parts.handle
+        return {
+            "test_accuracy": scores.accuracy,
+            "test_error": 100 * (1 - scores.accuracy),
+            "test_top5": scores.top5,
+            "test_loss": scores.loss,
+            "steps": self.step,
+            "nonzeros": handle.nonzeros,
+            "weights": handle.numel,
+            "density": handle.density,
+            "updates": handle.updates,
+            "identity": self.config.identity(),
+        }
+
+    # ---------------------------------------------------------------------------------------------- saving
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on bit for bit."""
+        parts = self.parts
+        return {
+            "step": self.step,
+            "identity": self.config.identity(),
+            "world": self.processes.world,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "tally": vars(self.tally).copy(),
+            "model": parts.network.state_dict(),
+            "optimizer": parts.optimizer.state_dict()["state"],
+            "sparse": parts.handle.state_dict(),
+        }
+
+    def save(self) -> None:
+        """Write a checkpoint; with several processes rank 0 writes while all wait."""
+        tally = self.processes.sum([self.tally.loss, float(self.tally.hits), float(self.tally.samples)])
+        if self.processes.leads:
+            state = self.state()
+            self.log.sync()
+            state["tally"] = {"loss": tally[0], "hits": int(tally[1]), "samples": int(tally[2])}
+            self.checkpoints.save(self.step, state)
+        self.processes.wait()
+        self._last_save = time.monotonic()
+
+    def _restore(self) -> None:
+        if self.processes.leads:
+            self.checkpoints.clean()
+        self.processes.wait()
+        found = self.checkpoints.latest()
+        self.step = 0 if found is None else found[0]
+        if self.processes.leads:
+            self.checkpoints.drop_after(self.step)
+            self.log.restart(self.step)
+        if found is None:
+            return
+        self.resumed_from, state = found
+        self._check_same_run(state)
+        parts = self.parts
+        parts.network.load_state_dict(state["model"])
+        groups = parts.optimizer.state_dict()["param_groups"]
+        parts.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+        parts.handle.load_state_dict(state["sparse"])
+        if self.processes.leads:
+            self.tally = Tally(**state["tally"])
+
+    def _check_same_run(self, state: dict[str, Any]) -> None:
+        if state["identity"] != self.config.identity():
+            raise StateError(
+                f"{self.folder} holds a run with another configuration: choose another folder with --out, or delete it"
+            )
+        for key, now in (
+            ("world", self.processes.world),
+            ("threads", torch.get_num_threads()),
+            ("torch", torch.__version__),
+        ):
+            if state[key] != now:
+                warnings.warn(
+                    f"resuming with {key} = {now}, saved with {state[key]}: results may differ in the last bits",
+                    stacklevel=2,
+                )
+
+    def _claim_folder(self) -> None:
+        if self.processes.leads:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / "config.toml", to_toml(self.config).encode())
+            write_atomically(self.folder / "environment.json", json.dumps(describe(), indent=1).encode())
+        self.processes.wait()
+
+    def _notify(self, event: str, *arguments: Any) -> None:
+        if self.view is not None and self.processes.leads:
+            getattr(self.view, event)(self, *arguments)

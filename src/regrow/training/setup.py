@@ -1,0 +1,126 @@
+"""From a configuration to the things a run is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regrow import data, models
+from regrow.api import sparsify
+from regrow.config import Config
+from regrow.data import Dataset
+from regrow.errors import ConfigurationError
+from regrow.handle import Handle
+from regrow.methods import METHODS, build
+from regrow.training.optimisation import build_optimizer
+from regrow.training.processes import Processes
+from regrow.training.traffic import SparseTraffic
+
+
+@dataclass
+class Parts:
+    """Everything a run trains with. ``network`` is the plain model, ``forward`` how it is called (DDP, compiled)."""
+
+    network: nn.Module
+    forward: nn.Module
+    optimizer: torch.optim.Optimizer
+    handle: Handle
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset
+    traffic: SparseTraffic | None
+    steps_per_epoch: int
+
+
+def assemble(config: Config, processes: Processes) -> Parts:
+    """Data, model, optimizer and masks, all functions of the configuration."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    train = _load(config, config.data.train_split)
+    held_out = config.data.train_split == "train" and config.data.test_split != "val"
+    validation = _load(config, "val") if held_out else None
+    test = _load(config, config.data.test_split)
+    steps_per_epoch = train.steps_per_epoch(config.data.batch)
+    network = build_model(config, train).to(processes.device)
+    optimizer = build_optimizer(network, config)
+    handle = make_sparse(config, network, optimizer, steps_per_epoch, train)
+    forward, traffic = _wrap(config, network, handle, processes)
+    return Parts(network, forward, optimizer, handle, train, validation, test, traffic, steps_per_epoch)
+
+
+def build_model(config: Config, dataset: Dataset) -> nn.Module:
+    """The configured model, fitted to the data's shape and classes."""
+    options = {"num_classes": dataset.num_classes, "input_shape": dataset.shape, **config.model_options}
+    known = models.info(config.model).options()
+    if known is not None:
+        options = {key: value for key, value in options.items() if key in known or key in config.model_options}
+    network = models.create(config.model, seed=config.seed, **options)
+    if config.channels_last and any(p.ndim == 4 for p in network.parameters()):
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def make_sparse(
+    config: Config, network: nn.Module, optimizer: torch.optim.Optimizer, steps_per_epoch: int, train: Dataset
+) -> Handle:
+    """``regrow.sparsify`` with the configured arguments."""
+    sparse = config.sparse
+    method = build(sparse.method, dict(sparse.options))
+    if method.rounds is not None:
+        raise ConfigurationError(
+            f"method {sparse.method!r} trains in rounds: call regrow.sparsify and handle.rewind() from your own loop"
+        )
+    return sparsify(
+        network,
+        optimizer,
+        method,
+        density=None if method.fixed_counts is not None else sparse.density,
+        steps=config.epochs * steps_per_epoch,
+        steps_per_epoch=steps_per_epoch,
+        update_every=sparse.update_every or None,
+        scope=sparse.scope,
+        distribution=sparse.distribution or None,
+        seed=config.seed,
+        window_tolerance=sparse.window_tolerance,
+        momentum=sparse.momentum_source,  # type: ignore[arg-type]
+        calibration=_calibration(method.calibration, config, network, train),
+    )
+
+
+def _load(config: Config, split: str) -> Dataset:
+    settings = config.data
+    augment = {"auto": None, "on": split.startswith("train"), "off": False}[settings.augment]
+    return data.load(settings.name, split, root=settings.root or None, augment=augment, image_size=settings.image_size)
+
+
+def _calibration(kind: str | None, config: Config, network: nn.Module, train: Dataset) -> Any:
+    """One training batch for methods that prune before training."""
+    if kind is None:
+        return None
+    images, labels = next(train.batches(0, config.data.batch, seed=config.seed))
+    if kind == "input":
+        return images[:1]
+    return lambda: nn.functional.cross_entropy(network(images), labels)
+
+
+def _wrap(
+    config: Config, network: nn.Module, handle: Handle, processes: Processes
+) -> tuple[nn.Module, SparseTraffic | None]:
+    forward: nn.Module = torch.compile(network) if config.compile else network  # type: ignore[assignment]
+    if processes.world == 1:
+        return forward, None
+    # DDP rebuilds its buckets after the first step unless it looks for unused parameters; with three and more ranks another
+    # order of summation would make a resumed run differ in the last bit.
+    keep_order = processes.world > 2
+    wrapped = nn.parallel.DistributedDataParallel(forward, find_unused_parameters=keep_order)
+    traffic = SparseTraffic(handle)
+    traffic.attach(wrapped)
+    return wrapped, traffic
+
+
+def known_methods() -> list[str]:
+    """Names of all methods."""
+    return list(METHODS)

@@ -1,0 +1,66 @@
+"""Gradient traffic that is as sparse as the network: a DDP communication hook.
+
+Gradients arrive masked, so only present entries carry information: the hook gathers them, all-reduces their mean and scatters it back. In a
+growth window the handle sends the missing weights' gradients besides.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from regrow.handle import Handle
+
+
+class SparseTraffic:
+    """State of the hook: where the present entries are, and how many bytes were sent."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.sent = self.dense = 0
+        self._masks = {id(sparse.parameter): sparse for sparse in handle.parameters}
+        self._indices: dict[int, Tensor] = {}
+        self._version = -1
+
+    def attach(self, model: nn.parallel.DistributedDataParallel) -> None:
+        """Send the gradients of a wrapped model this way."""
+        model.register_comm_hook(self, _exchange)
+
+    def present(self, parameter: Tensor) -> Tensor | None:
+        """Flat positions of a sparse parameter's present entries; None for a dense one."""
+        if self._version != self.handle.updates:
+            self._indices, self._version = {}, self.handle.updates
+        sparse = self._masks.get(id(parameter))
+        if sparse is None or sparse.reach is not None:
+            return None
+        if id(parameter) not in self._indices:
+            self._indices[id(parameter)] = _storage_order(sparse.mask).nonzero().squeeze(1)
+        return self._indices[id(parameter)]
+
+
+def _exchange(traffic: SparseTraffic, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    flats = [_storage_order(gradient) for gradient in bucket.gradients()]
+    places = [traffic.present(parameter) for parameter in bucket.parameters()]
+    packed = torch.cat([flat if place is None else flat[place] for flat, place in zip(flats, places, strict=True)])
+    traffic.sent += packed.numel() * packed.element_size()
+    traffic.dense += bucket.buffer().numel() * bucket.buffer().element_size()
+    packed.div_(dist.get_world_size())
+
+    def unpack(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+        sizes = [flat.numel() if place is None else place.numel() for flat, place in zip(flats, places, strict=True)]
+        for flat, place, values in zip(flats, places, future.value()[0].split(sizes), strict=True):
+            if place is None:
+                flat.copy_(values)
+            else:
+                flat[place] = values
+        return bucket.buffer()
+
+    return dist.all_reduce(packed, async_op=True).get_future().then(unpack)
+
+
+def _storage_order(tensor: Tensor) -> Tensor:
+    """A flat view in the order of memory: channels-last gradients are views of the bucket too."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    return tensor.as_strided((tensor.numel(),), (1,))

@@ -1,0 +1,145 @@
+"""Watching a run: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from regrow.config import Config, to_toml
+from regrow.training.run import Run
+
+
+class PlainView:
+    """One line per evaluation and topology update."""
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self.console, self.folder = console, folder
+        self._began = time.monotonic()
+        self._first = 0
+
+    def started(self, run: Run) -> None:
+        """Say what runs, where, and from which step."""
+        self._first = run.step
+        start = f"resuming at step {run.step:,}" if run.resumed_from is not None else "starting"
+        self.console.print(
+            f"{start}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}",
+            highlight=False,
+        )
+
+    def stepped(self, run: Run) -> None:
+        """Nothing on plain output."""
+
+    def row(self, run: Run, row: dict[str, Any]) -> None:
+        """One line per epoch, one for the test."""
+        if row["kind"] == "train" and run.step % run.steps_per_epoch and run.step < run.total_steps:
+            return
+        where = f"epoch {row['epoch']:6.2f}  step {row['step']:>7,}"
+        what = f"{row['kind']:<10}  loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
+        self.console.print(
+            f"{where}  {what}  density {row['density']:.2%}  {self.speed(run):,.0f} images/s", highlight=False
+        )
+
+    def updated(self, run: Run) -> None:
+        """The densities after a topology update."""
+        record = run.parts.handle.journal[-1]
+        layers = "  ".join(f"{layer.layer} {layer.density:.1%}" for layer in record.layers[:8])
+        more = f"  (+{len(record.layers) - 8})" if len(record.layers) > 8 else ""
+        self.console.print(
+            f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}", highlight=False
+        )
+
+    def finished(self, run: Run, result: dict[str, Any]) -> None:
+        """The final table."""
+        table = Table(
+            title=f"test error {result['test_error']:.2f}%  ({run.config.model}, {result['density']:.2%} of the weights)"
+        )
+        for column in ("layer", "shape", "density", "non-zeros"):
+            table.add_column(column, justify="left" if column == "layer" else "right")
+        for row in run.parts.handle.plan():
+            if row.sparse:
+                table.add_row(row.layer, "x".join(map(str, row.shape)), f"{row.density:.2%}", f"{row.nonzeros:,}")
+        self.console.print(table)
+
+    def speed(self, run: Run) -> float:
+        """Images per second since the start."""
+        return (run.step - self._first) * run.config.data.batch / max(time.monotonic() - self._began, 1e-9)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class LiveView(PlainView):
+    """A progress bar with ETA, loss, accuracy, speed, density and prune rate, above it the lines of the plain view."""
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        super().__init__(console, folder)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,}/{task.total:,}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, TextColumn("{task.fields[state]}"), console=console, refresh_per_second=4)
+        self.task = self.progress.add_task("training", total=1, state="")
+        self._shown = 0.0
+
+    def started(self, run: Run) -> None:
+        """Start the bar at the step the run starts from."""
+        super().started(run)
+        self.progress.start()
+        self.progress.update(self.task, total=run.total_steps, completed=run.step)
+
+    def stepped(self, run: Run) -> None:
+        """Move the bar, a few times a second."""
+        now = time.monotonic()
+        if now - self._shown < 0.25 and run.step < run.total_steps:
+            return
+        self._shown = now
+        tally, handle = run.tally, run.parts.handle
+        seen = max(1, tally.samples)
+        state = (
+            f"loss {tally.loss / seen:.3f}  accuracy {tally.hits / seen:.1%}  {self.speed(run):,.0f} images/s  "
+            f"density {handle.budget / handle.numel:.2%}  prune rate {handle.prune_rate:.3f}"
+        )
+        self.progress.update(self.task, completed=run.step, state=state)
+
+    def close(self) -> None:
+        """Leave the terminal in order."""
+        self.progress.stop()
+
+
+class TensorBoardView:
+    """Mirror rows to TensorBoard, where the package is installed."""
+
+    def __init__(self, inner: PlainView, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.inner, self.writer = inner, SummaryWriter(str(folder / "tensorboard"))
+
+    def row(self, run: Run, row: dict[str, Any]) -> None:
+        """Write a row's numbers."""
+        self.inner.row(run, row)
+        for key in ("loss", "accuracy", "lr", "density", "prune_rate"):
+            self.writer.add_scalar(f"{row['kind']}/{key}", row[key], row["step"])
+
+    def close(self) -> None:
+        """Flush."""
+        self.writer.close()
+        self.inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def make_view(config: Config, folder: Path) -> Any:
+    """A live bar on a terminal, plain lines elsewhere; the effective configuration first."""
+    console = Console()
+    console.print(to_toml(config), highlight=False, markup=False)
+    view: Any = LiveView(console, folder) if console.is_terminal else PlainView(console, folder)
+    return TensorBoardView(view, folder) if config.tensorboard else view

@@ -1,0 +1,44 @@
+"""Guard: a loss that is not finite stops the run before any weight or mask changes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regrow.errors import NonFiniteError
+
+
+def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> None:
+    """Raise, naming the step and the first layer whose output is not finite."""
+    where = _first_bad_layer(model, images)
+    raise NonFiniteError(
+        f"the loss is {loss} at step {step}; {where}. Weights and masks are as after step {step}: lower the learning rate, clip "
+        "gradients (optimizer.clip_norm), or look at the batch"
+    )
+
+
+def _first_bad_layer(model: nn.Module, images: Tensor) -> str:
+    if not bool(torch.isfinite(images).all()):
+        return "the batch itself is not finite"
+    found: list[str] = []
+
+    def inspect(name: str) -> object:
+        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
+            if not found and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+                found.append(name)
+
+        return hook
+
+    leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(inspect(name)) for name, module in leaves]  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return (
+        f"the first layer with a non-finite output is {found[0]}"
+        if found
+        else "all layer outputs are finite, the loss itself is not"
+    )
