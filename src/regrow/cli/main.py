@@ -16,6 +16,8 @@ COMMANDS: dict[str, str] = {
     "data": "list, fetch and check data sets",
     "plan": "show which layers are sparse, how dense, how much work",
     "methods": "list the methods",
+    "sweep": "run a grid of configurations times seeds",
+    "reproduce": "re-run a table or figure of the paper",
     "report": "write a run's report as one HTML file",
     "doctor": "show what this machine offers and what is missing",
 }

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-
 _CPU = torch.device("cpu")
 
 

@@ -1,0 +1,57 @@
+"""What an experiment is: cells (a configuration and the paper's value) that are run with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from regrow.config import Config
+from regrow.errors import ConfigurationError, unknown
+from regrow.experiments.grid import Job
+from regrow.experiments.targets import Target
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table: a setting, run with several seeds, and what the paper reports for it."""
+
+    model: str
+    label: str
+    density: float
+    config: Config
+    target: Target | None = None
+
+    def jobs(self, seeds: Sequence[int]) -> list[Job]:
+        """One run per seed."""
+        return [Job(replace(self.config, seed=seed), self.label) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper as a command."""
+
+    name: str
+    shows: str
+    seeds: int
+    cells: Callable[[], list[Cell]]
+    figure: str = "curve"
+
+    def chosen(self, model: str | None, densities: Sequence[float] | None, epochs: int | None) -> list[Cell]:
+        """The cells, narrowed to a model and to densities (shares, as everywhere), with another number of epochs if asked."""
+        cells = self.cells()
+        if model is not None:
+            models = sorted({cell.model for cell in cells})
+            if model not in models:
+                raise unknown(f"model of {self.name}", model, models)
+            cells = [cell for cell in cells if cell.model == model]
+        if densities is not None:
+            known = sorted({cell.density for cell in cells})
+            for density in densities:
+                if not any(abs(density - k) < 1e-9 for k in known):
+                    raise ConfigurationError(
+                        f"{self.name} has no density {density:g}; it has {', '.join(f'{k:g}' for k in known)}"
+                    )
+            cells = [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
+        if epochs is not None:
+            cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
+        return cells

@@ -1,0 +1,86 @@
+"""A grid of runs: every combination of values times seeds, each with a folder of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regrow import config as configuration
+from regrow.config import Config
+from regrow.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid."""
+
+    config: Config
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        """Name of its folder: what it is, and a hash of all that decides its result."""
+        c = self.config
+        model = c.model.replace(":", "-").replace("/", "-")
+        return f"{model}-{c.sparse.method}-{c.sparse.density:g}-s{c.seed}-{c.identity()}"
+
+
+def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Job]:
+    """All combinations of the grid's values, each with every seed.
+
+    Example:
+        >>> jobs = expand(Config(), {"density": ["0.05", "0.1"]}, seeds=[0, 1])
+        >>> [(j.config.sparse.density, j.config.seed) for j in jobs]
+        [(0.05, 0), (0.05, 1), (0.1, 0), (0.1, 1)]
+    """
+    if not seeds:
+        raise ConfigurationError("a grid needs at least one seed")
+    jobs = []
+    for values in itertools.product(*grid.values()):
+        pairs = dict(zip(grid, values, strict=True))
+        label = " ".join(f"{key}={value}" for key, value in pairs.items())
+        jobs += [Job(configuration.override(base, {**pairs, "seed": str(seed)}), label) for seed in seeds]
+    return jobs
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
+    """``key=a,b,c`` arguments as a grid; values with commas of their own are written as lists, ``key=[1,2],[3,4]``."""
+    grid: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ConfigurationError(f"a grid argument reads key=value,value,..., got {text!r}")
+        configuration.resolve_key(key)
+        grid[key] = _split(values)
+    return grid
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``0-9``, ``0,3,5`` or a count: ``5`` means seeds 0 to 4.
+
+    Example:
+        >>> parse_seeds("2"), parse_seeds("3-5"), parse_seeds("1,4")
+        ([0, 1], [3, 4, 5], [1, 4])
+    """
+    try:
+        if "," in text:
+            return [int(part) for part in text.split(",")]
+        if "-" in text:
+            first, last = text.split("-")
+            return list(range(int(first), int(last) + 1))
+        return list(range(int(text)))
+    except ValueError as error:
+        raise ConfigurationError(f"seeds are a count (5), a range (0-9) or a list (0,3,5), got {text!r}") from error
+
+
+def _split(values: str) -> list[str]:
+    parts, depth, current = [], 0, ""
+    for character in values:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [*parts, current]
