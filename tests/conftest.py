@@ -2,8 +2,13 @@
 
 import importlib.util
 
+import hypothesis
 import pytest
 import torch
+
+# Time limits per example fail on busy machines and say nothing about the code.
+hypothesis.settings.register_profile("regrow", deadline=None)
+hypothesis.settings.load_profile("regrow")
 
 
 def _repair_torchvision() -> None:

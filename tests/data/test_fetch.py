@@ -1,5 +1,8 @@
 import gzip
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -121,3 +124,28 @@ def test_real_fetch(name, monkeypatch):
     monkeypatch.setitem(catalogue._ALL, "mnist", catalogue.MNIST)
     folder = data.get(name)
     assert {path.name for path in folder.iterdir()} == {file for file, _ in catalogue.find(name).files}
+
+
+KILLED = """
+import os, signal
+from regrow.data.cache import sha256
+from regrow.data.fetch import _fetch
+from pathlib import Path
+
+class Dies:
+    def fetch(self, work, report):
+        yield "a", b"one"
+        os.kill(os.getpid(), signal.SIGKILL)
+
+_fetch(Dies(), {"a": sha256(b"one"), "b": sha256(b"two")}, Path(os.environ["REGROW_CACHE"]) / "mnist", None)
+"""
+
+
+def test_killed_fetch_leaves_no_broken_cache(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = os.listdir(tmp_path / "cache")
+    assert left
+    assert all(name.startswith(".partial-") for name in left)
+    folder = data.get("mnist", sources=[Fake("good", CONTENT)])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT

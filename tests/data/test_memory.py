@@ -43,7 +43,7 @@ def test_stored_images_are_never_changed():
     assert all(map(torch.equal, first, again))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     batch_size=st.integers(4, 60),
     world=st.integers(1, 3),
