@@ -64,7 +64,7 @@ def load(
 
 def _named(record: DatasetInfo, split: str, root: str | Path | None, augment: bool | None) -> Dataset:
     folder = get(record.name, root)
-    parts = _read_cifar10(folder) if record is CIFAR10 else read_idx_folder(folder)
+    parts = _read_cifar10(folder, split) if record is CIFAR10 else read_idx_folder(folder)
     samples = _select(parts, split, per_class=False, origin=record.name)
     wanted = record.augment and split.startswith("train") if augment is None else augment
     return _in_memory(samples, record.normalisation, record.name, split, record.class_names, wanted)
@@ -90,18 +90,13 @@ def _read_own(path: Path) -> Parts:
     )
 
 
-def _read_cifar10(folder: Path) -> Parts:
-    training = [_read_cifar_batch(folder / f"data_batch_{number}.bin") for number in range(1, 6)]
-    test = _read_cifar_batch(folder / "test_batch.bin")
-    return {part: _cifar_samples(np.concatenate(rows)) for part, rows in (("train", training), ("test", [test]))}
-
-
-def _read_cifar_batch(path: Path) -> np.ndarray:
-    return np.fromfile(path, np.uint8).reshape(-1, _CIFAR_RECORD)
-
-
-def _cifar_samples(rows: np.ndarray) -> LabelledImages:
-    return labelled_images(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], "cifar10")
+def _read_cifar10(folder: Path, split: str) -> Parts:
+    """Only the part that the split needs: records of one label byte and three planes of 32x32."""
+    part, names = "train", [f"data_batch_{number}.bin" for number in range(1, 6)]
+    if split == "test":
+        part, names = "test", ["test_batch.bin"]
+    rows = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, _CIFAR_RECORD) for name in names])
+    return {part: labelled_images(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], "cifar10")}
 
 
 def _select(parts: Parts, split: str, per_class: bool, origin: str) -> LabelledImages:

@@ -43,9 +43,9 @@ class ArrayDataset(Dataset):
         shuffle: bool = True,
     ) -> None:
         self.name, self.split, self.class_names, self.shuffle = name, split, class_names, shuffle
-        # A copy: a slice of a larger array would keep all of it in memory.
-        self._images = torch.from_numpy(np.array(samples.images, order="C"))
-        self._labels = torch.from_numpy(np.array(samples.labels))
+        # torch warns of arrays that may not be written to: those are copied.
+        self._images = torch.from_numpy(np.require(samples.images, requirements=["C", "W"]))
+        self._labels = torch.from_numpy(np.require(samples.labels, requirements=["C", "W"]))
         channels, height, width = self._images.shape[1:]
         self.shape = (channels, height, width)
         self._augment = CropFlip(height, width) if augment else None

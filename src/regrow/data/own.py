@@ -52,7 +52,7 @@ def _find_idx(folder: Path, part: str, what: str) -> Path | None:
 def read_npz(path: Path) -> Parts:
     """Arrays `x_train, y_train, x_val, y_val, x_test, y_test`; or `train_images, ...`; or `images, labels`."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise DataError(f"{path}: cannot be read as .npz ({error})") from error

@@ -1,7 +1,8 @@
 """Which samples make which batch: a pure function of (seed, epoch, step, rank).
 
 The **global batch** of a step is what all ranks train on together: its samples do not depend on the number of ranks.
-Rank r of w takes the r-th of w consecutive shares, whose sizes differ by at most one.
+Rank r of w takes the r-th of w consecutive shares, whose sizes differ by at most one; where they differ, the mean over
+ranks of their mean losses is not quite the mean over the global batch.
 """
 
 from __future__ import annotations

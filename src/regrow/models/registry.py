@@ -117,7 +117,9 @@ def create(name: str, *, seed: int | None = None, **options: Any) -> nn.Module:
 def _check_options(record: ModelInfo, options: dict[str, Any]) -> None:
     """Reject options the model does not have, naming the nearest one it has."""
     known = record.options()
-    for option in options if known is not None else ():
+    if known is None:
+        return
+    for option in options:
         if option not in known:
             nearest = get_close_matches(option, known, n=1, cutoff=0.5)
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
