@@ -3,17 +3,13 @@
 import importlib.util
 import os
 
-import hypothesis
 import pytest
 import torch
 from hypothesis import settings
 
+# Time limits per example fail on busy machines and say nothing about the code.
 settings.register_profile("fast", deadline=None, max_examples=int(os.environ.get("REGROW_EXAMPLES", "200")))
 settings.load_profile("fast")
-
-# Time limits per example fail on busy machines and say nothing about the code.
-hypothesis.settings.register_profile("regrow", deadline=None)
-hypothesis.settings.load_profile("regrow")
 
 
 def _repair_torchvision() -> None:

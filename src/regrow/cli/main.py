@@ -52,8 +52,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RegrowError as error:
         print(f"regrow {options.command}: {error}", file=sys.stderr)
         return 2
-    except ValueError as error:
-        if type(error).__module__.startswith("regrow."):
-            print(f"regrow {options.command}: {error}", file=sys.stderr)
-            return 2
-        raise

@@ -1,7 +1,9 @@
 """What can go wrong with data."""
 
+from regrow.errors import RegrowError
 
-class DataError(ValueError):
+
+class DataError(RegrowError, ValueError):
     """Data that are missing, damaged or of an unexpected form; the message names the file and the remedy."""
 
 

@@ -28,7 +28,9 @@ def estimate(cells: Sequence[Cell], seeds: int, rate: float) -> float:
     from regrow import models
     from regrow.models.cost import cost
 
-    macs = {name: cost(models.create(name), models.info(name).input_shape).macs for name in {cell.model for cell in cells}}
+    macs = {
+        name: cost(models.create(name), models.info(name).input_shape).macs for name in {cell.model for cell in cells}
+    }
     total = 0.0
     for cell in cells:
         samples = SAMPLES[cell.config.data.name] * cell.config.epochs

@@ -10,13 +10,15 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regrow.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from torch import nn
 
 TIMM_PREFIX = "timm:"
 
 
-class UnknownModelError(ValueError):
+class UnknownModelError(ConfigurationError):
     """No model has the given name; the message names the nearest."""
 
 
@@ -62,7 +64,7 @@ _REGISTRY: dict[str, ModelInfo] = {}
 def register(record: ModelInfo) -> ModelInfo:
     """Add a model to the registry; a name can be taken only once."""
     if record.name in _REGISTRY or record.name.startswith(TIMM_PREFIX):
-        raise ValueError(f"model name {record.name!r} is already taken: choose another")
+        raise ConfigurationError(f"model name {record.name!r} is already taken: choose another")
     _REGISTRY[record.name] = record
     return record
 
@@ -123,7 +125,9 @@ def _check_options(record: ModelInfo, options: dict[str, Any]) -> None:
         if option not in known:
             nearest = get_close_matches(option, known, n=1, cutoff=0.5)
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            raise ValueError(f"model {record.name!r} has no option {option!r}: {hint}It takes {', '.join(known)}.")
+            raise ConfigurationError(
+                f"model {record.name!r} has no option {option!r}: {hint}It takes {', '.join(known)}."
+            )
 
 
 _MNIST, _CIFAR, _IMAGENET = (1, 28, 28), (3, 32, 32), (3, 224, 224)
