@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import networks
+import overhead_networks as networks
 import torch
 from torch import Tensor, nn
 
