@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo` and `make test` work on a fresh machine, each alone.
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Tests use small tensors: one thread per worker, or the workers fight for the cores.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test test-deep demo bench clean
+
+help:  ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## prepare .venv; skipped when up to date
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations]"
+	@touch $@
+
+lint: setup  ## style checks
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+test: lint  ## style checks and all fast tests
+	$(PYTEST) -m "not deep"
+
+test-deep: lint  ## everything, long sweeps included
+	REGROW_DEEP=1 $(PYTEST)
+
+demo: setup  ## train a small sparse network and show its density table
+	$(BIN)/python examples/quickstart.py
+
+bench: setup  ## what masking and topology updates cost
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info

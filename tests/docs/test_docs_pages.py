@@ -1,0 +1,130 @@
+"""Each method has its page, its options are the real ones, and every snippet runs."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import regrow
+from regrow.methods import METHODS
+
+DOCS = Path(__file__).parents[2] / "docs"
+BUILT_IN = tuple(METHODS)
+SECTIONS = [
+    "Idea",
+    "Equation",
+    "Call",
+    "Options",
+    "Budget and memory",
+    "Published results",
+    "What differs from the authors' code",
+]
+
+
+def page(name):
+    return (DOCS / "methods" / f"{name}.md").read_text()
+
+
+def snippets(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def namespace():
+    """What the snippets take for granted: a model, its optimizer, a batch, a run of 20 steps in epochs of 5."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4))
+    inputs, targets = torch.randn(8, 12), torch.randint(4, (8,))
+    before = dict(METHODS)
+
+    def train(model, optimizer, steps=6):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+
+    yield {
+        "regrow": regrow,
+        "torch": torch,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        "inputs": inputs,
+        "targets": targets,
+        "loss_function": nn.functional.cross_entropy,
+        "steps": 20,
+        "epoch": 5,
+        "train": train,
+    }
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def execute(text, namespace):
+    """Run all snippets of a page one after the other; a second one gets the optimizer free again."""
+    for code in snippets(text):
+        if "sparse" in namespace:
+            namespace["sparse"].detach()
+        exec(compile(code, "snippet", "exec"), namespace)
+        namespace["train"](namespace["model"], namespace["optimizer"])
+
+
+def test_pages_are_the_registered_methods():
+    assert {p.stem for p in (DOCS / "methods").glob("*.md")} == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_page_has_its_sections_in_order(name):
+    assert re.findall(r"^## (.+)$", page(name), re.MULTILINE) == SECTIONS
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_options_on_the_page_are_the_real_ones(name):
+    options = page(name).split("## Options")[1].split("## ")[0]
+    written = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", options, re.MULTILINE))
+    real = inspect.signature(METHODS[name]).parameters
+    assert written == {key: repr(value.default) for key, value in real.items()}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_budget_rule_and_memory_are_the_declared_ones(name):
+    method = METHODS[name]()
+    assert f"Budget rule: {method.budget}. Extra memory: {method.extra_memory}." in page(name)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_call_on_the_page_builds_that_method(name, namespace):
+    execute(page(name), namespace)
+    assert namespace["sparse"].method.name == name
+
+
+def test_index_links_every_method():
+    index = (DOCS / "index.md").read_text()
+    assert set(re.findall(r"\]\(methods/([\w-]+)\.md\)", index)) == set(BUILT_IN)
+
+
+def test_own_criterion_page_runs_as_printed(namespace):
+    execute((DOCS / "own_criterion.md").read_text(), namespace)
+    assert namespace["sparse"].method.name == "gentle"
+
+
+def test_growth_window_page(namespace):
+    from regrow.momentum import window_length
+
+    text = (DOCS / "growth_window.md").read_text()
+    execute(text, namespace)
+    assert namespace["sparse"].needs_missing_gradients
+    rows = re.findall(r"^\| (0\.\d+) \| (1e-\d)[^|]*\| (\d+) \|", text, re.MULTILINE)
+    assert len(rows) == 4
+    for mu, tolerance, length in rows:
+        assert window_length(float(mu), float(tolerance), 10_000) == int(length)
+
+
+def test_saved_state_holds_no_pickled_objects(namespace, tmp_path):
+    """SECURITY.md promises it."""
+    execute(page("sparse-momentum"), namespace)
+    torch.save(namespace["sparse"].state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert state["step"] == 6

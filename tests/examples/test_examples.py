@@ -1,0 +1,50 @@
+"""The examples run as printed in the README, and do what they say."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from regrow.methods import METHODS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run an example in this process; methods it registers are forgotten afterwards."""
+    before = dict(METHODS)
+
+    def run(name):
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    yield run
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def test_every_example_is_tested():
+    assert {p.name for p in EXAMPLES.glob("*.py")} == {"quickstart.py", "own_method.py"}
+
+
+def test_quickstart_prints_the_table_and_learns(run):
+    out = run("quickstart.py")
+    assert out.count("sparse-momentum: 10.00% of 71,568 weights") == 2
+    assert "7,157 of 71,568 weights, 5 topology updates" in out
+    dense, sparse = (float(x) for x in re.findall(r"(?:dense|sparse) ([\d.]+)%", out)[-2:])
+    assert dense > 80
+    assert sparse > 60  # ten classes: chance is 10%
+
+
+def test_quickstart_stays_short():
+    assert len((EXAMPLES / "quickstart.py").read_text().splitlines()) < 100
+
+
+def test_own_method_fits_the_teacher(run):
+    out = run("own_method.py")
+    rows = re.findall(r"own (criteria|method): loss ([\d.]+), (\d+) weights, (\d+) topology updates", out)
+    assert [row[0] for row in rows] == ["criteria", "method"]
+    assert all(float(loss) < 0.02 for _, loss, _, _ in rows)
+    assert {(weights, updates) for _, _, weights, updates in rows} == {("403", "5")}
