@@ -101,7 +101,7 @@ def budget(density: float, sizes: Sequence[int]) -> int:
 
 def _hand_out(counts: list[int], wanted: Sequence[float], sizes: Sequence[int], total: int) -> None:
     while sum(counts) < total:
-        order = sorted(range(len(counts)), key=lambda i: counts[i] - wanted[i])
+        order = sorted(range(len(counts)), key=lambda i: round(counts[i] - wanted[i], 9))
         for i in [i for i in order if counts[i] < sizes[i]][: total - sum(counts)]:
             counts[i] += 1
 
