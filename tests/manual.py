@@ -14,9 +14,7 @@ class Manual:
 
     def __init__(self, method, weights, masks=None, options=None, optimizer=None, density=None, **arguments):
         weights = [torch.as_tensor(w) for w in weights]
-        self.model = nn.Sequential(
-            *(nn.Linear(w.shape[1], w.shape[0], bias=False, dtype=w.dtype) for w in weights)
-        )
+        self.model = nn.Sequential(*(nn.Linear(w.shape[1], w.shape[0], bias=False, dtype=w.dtype) for w in weights))
         with torch.no_grad():
             for layer, weight in zip(self.model, weights, strict=True):
                 layer.weight.copy_(weight)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from manual import Manual
 
+from manual import Manual
 from regrow.methods import build
 from regrow.methods.method import StepView
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from views import update, view
 
 from regrow.methods import build
+from views import update, view
 
 
 def layer(values, size):

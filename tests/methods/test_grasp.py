@@ -1,9 +1,10 @@
 """GraSP: -w * Hg against the explicit Hessian."""
 
 import torch
-from methods.pretrained import SPARSE, batch, classifier, masks_of, top
 from torch import nn
 from torch.func import functional_call
+
+from methods.pretrained import SPARSE, batch, classifier, masks_of, top
 
 
 def test_scores_agree_with_the_explicit_hessian():

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from manual import Manual
-from views import update, view
 
+from manual import Manual
 from regrow.errors import ConfigurationError
 from regrow.methods import build
+from views import update, view
 
 
 def test_growth_by_gradient_or_at_random():

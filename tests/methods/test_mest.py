@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from manual import Manual
-from views import update, view
 
+from manual import Manual
 from regrow.methods import build
+from views import update, view
 
 
 def run_of(**options):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from manual import Manual
 
 
@@ -16,9 +17,7 @@ def test_masks_change_instead_of_weights_until_the_end_of_the_schedule():
         run.step(torch.rand(6, 10), torch.rand(10, 4))
         survivors = [a & b for a, b in zip(masks, run.masks, strict=True)]
         changed = any(bool((a != b).any()) for a, b in zip(masks, run.masks, strict=True))
-        moved = any(
-            bool((a[s] != b[s]).any()) for a, b, s in zip(weights, run.weights, survivors, strict=True)
-        )
+        moved = any(bool((a[s] != b[s]).any()) for a, b, s in zip(weights, run.weights, survivors, strict=True))
         assert changed != moved
         moments += [t] if changed else []
     assert moments == [0, 10, 20]

@@ -1,10 +1,10 @@
 """SET: per-sign floors, random growth, constant rate."""
 
 import torch
-from manual import Manual
-from views import update, view
 
+from manual import Manual
 from regrow.methods import build
+from views import update, view
 
 
 def test_each_sign_loses_the_floor_of_its_share():

@@ -1,6 +1,7 @@
 """SNFS-ERK: growth by an own average of the dense gradient, coefficient 0.9."""
 
 import torch
+
 from manual import Manual
 
 

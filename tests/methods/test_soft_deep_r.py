@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from manual import Manual
 
+from manual import Manual
 from regrow.errors import ConfigurationError
 from regrow.methods import build
 

@@ -4,15 +4,15 @@ import math
 
 import pytest
 import torch
-from manual import Manual
-from oracle import update as oracle_update
 from torch import nn
-from views import update, view
 
 import regrow
+from manual import Manual
+from oracle import update as oracle_update
 from regrow.errors import ConfigurationError
 from regrow.methods import build
 from regrow.topology.redistribute import SHARES
+from views import update, view
 
 
 def layer_of(nnz, numel, q, weight=None):

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from examples import SHARES, TOTAL, examples
 from hypothesis import given
 from hypothesis import strategies as st
+
+from examples import SHARES, TOTAL, examples
 from networks import KINDS, as_update, cases, flat, random_layers
 from oracle import update as oracle_update
-
 from regrow.methods import build
 
 VARIANTS = [

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from manual import Manual
 from torch import nn
 
 import regrow
+from manual import Manual
 from regrow.errors import ConfigurationError
 
 

@@ -1,10 +1,10 @@
 """SRigL: the same fan-in in every active unit, ablation of units without salient weights."""
 
 import torch
-from manual import Manual
-from views import update, view
 
+from manual import Manual
 from regrow.methods import build
+from views import update, view
 
 
 def fan_ins(mask):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from methods.pretrained import SPARSE, batch, classifier, masks_of, top
 from torch import nn
 
+from methods.pretrained import SPARSE, batch, classifier, masks_of, top
 from regrow.errors import ConfigurationError
 
 

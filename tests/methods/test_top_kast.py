@@ -1,6 +1,7 @@
 """Top-KAST: forward set A, backward set B, the rest untouched."""
 
 import torch
+
 from manual import Manual
 
 VALUES = [[8.0, -7.0, 6.0, 5.0, -4.0, 3.0, 2.0, 1.0, 0.5, 0.25]]

@@ -172,6 +172,8 @@ def test_a_wrong_number_of_first_weights_is_caught():
 
 def test_every_failure_is_listed():
     with pytest.raises(ConformanceError) as error:
-        check_method(sound(grow=Grow(global_noise)), checks=[checks.check_deterministic, checks.check_global_randomness])
+        check_method(
+            sound(grow=Grow(global_noise)), checks=[checks.check_deterministic, checks.check_global_randomness]
+        )
     assert "check_deterministic" in str(error.value)
     assert "check_global_randomness" in str(error.value)

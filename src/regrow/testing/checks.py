@@ -56,7 +56,15 @@ def check_method(
     for check in CHECKS if checks is None else checks:
         try:
             check(subject)
-        except (AssertionError, RegrowError, RuntimeError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        except (
+            AssertionError,
+            RegrowError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+            LookupError,
+            ArithmeticError,
+        ) as error:
             failures.append(f"{check.__name__}: {type(error).__name__}: {error}")
     if ranks:
         check_ranks([(subject.recipe.name, subject.options)])
