@@ -58,6 +58,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: ``import regrow`` alone must not pay for torch."""
+    if name == "testing":
+        return import_module("regrow.testing")
     if name not in _HOME:
         raise AttributeError(f"module 'regrow' has no attribute {name!r}")
     return getattr(import_module(f"regrow.{_HOME[name]}"), name)

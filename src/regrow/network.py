@@ -103,6 +103,7 @@ class SparseNetwork:
         everything = [torch.ones(layer.shape, dtype=torch.bool, device=layer.parameter.device) for layer in self.layers]
         views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
         counts = self.counts_at(settings.density_at(0.0))
+        self.counts_at(settings.density)  # a target that does not fit must fail here, not at a later update
         masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
         self.ranks.agree(masks, "at the start")
         self.counts = counts
@@ -148,24 +149,38 @@ class SparseNetwork:
         views = [self.view(i, place) for place, i in enumerate(active)]
         if targets is None and method.density is not None:
             targets = self.counts_at(self.settings.density_at(progress))
-        floors = self.counts_at(method.floor(self.settings.density)(progress)) if method.floor else None
+        targets = [targets[i] for i in active] if targets else None
+        if targets and method.only_removes:
+            targets = distributions.reachable(targets, [view.nnz for view in views])
         self._check_finite(views, step)
         return Update(
             layers=views,
             number=self.updates,
             step=step,
             rate=method.rate(progress),
-            targets=[targets[i] for i in active] if targets else None,
-            floors=[floors[i] for i in active] if floors else None,
+            targets=targets,
+            floors=self._floors(views, targets, progress),
             memory=dict(self.memory),
             rng=self.rng,
             progress=progress,
         )
 
+    def _floors(self, views: list[LayerView], targets: list[int] | None, progress: float) -> list[int] | None:
+        """The lower bound of each layer before growth: at least one weight, at most what the layer ends with."""
+        method = self.settings.method
+        if method.floor is None:
+            return None
+        lowest = len(self.layers) / sum(math.prod(layer.shape) for layer in self.layers)
+        floors = self.counts_at(max(lowest, method.floor(self.settings.density)(progress)))
+        ends = targets or [view.nnz for view in views]
+        return [min(floors[view.index], end) for view, end in zip(views, ends, strict=True)]
+
     def commit(self, update: Update, change: Change, window_stays_open: bool) -> None:
         """Check a change against the budget rule and between ranks, journal it, write it."""
         self._check_budget(update, change)
         self.ranks.agree(change.masks, f"at topology update {self.updates} (step {update.step})")
+        for view, mask in zip(update.layers, change.masks, strict=True):
+            self.ever_masks[view.index] |= pack(mask)
         if self.updates % self._journal_every == 0:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
@@ -195,11 +210,10 @@ class SparseNetwork:
             slots = shaped_slots(sparse.optimizer, sparse.parameter)
             reset_slots(_bands(slots, layer), lost, born, mask & ~born, None if seeds is None else _bands(seeds, layer))
             weight = _band(sparse.parameter.data, layer)
-            weight.masked_fill_(lost | born, 0)
-            if grow is not None and grow.just_pruned == "zero":
-                weight.masked_fill_(regrown, 0)
+            started = born | regrown if grow is not None and grow.just_pruned == "zero" else born
+            weight.masked_fill_(lost | started, 0)
             if grow is not None and grow.value:
-                weight.copy_(torch.where(born, view.memory["sign"].to(weight.dtype) * grow.value, weight))
+                weight.copy_(torch.where(started, view.memory["sign"].to(weight.dtype) * grow.value, weight))
         old.copy_(mask)
 
     def _refresh_reach(self, update: Update) -> None:
@@ -252,8 +266,7 @@ class SparseNetwork:
             update.layers, shares, change.masks, change.removed, change.grown, strict=True
         ):
             start = unpack(self.start_masks[view.index], mask.shape).to(mask.device)
-            ever = unpack(self.ever_masks[view.index], mask.shape).to(mask.device) | mask
-            self.ever_masks[view.index] = pack(ever)
+            ever = unpack(self.ever_masks[view.index], mask.shape).to(mask.device)
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
         return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows))

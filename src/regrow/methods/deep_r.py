@@ -45,7 +45,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         adjust=pull_to_zero,
         perturb=shake,
         prune=sign_crossing,
-        grow=Grow(score.random, value=1e-12),
+        grow=Grow(score.random, just_pruned="zero", value=1e-12),
         when=When(1, journal_every=100),
         rate_needs_steps=False,
         extra_memory="1 byte per weight (signs)",

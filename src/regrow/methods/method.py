@@ -112,6 +112,11 @@ class Method:
         )
         return frozenset().union(self.extra_needs, *(needs_of(piece) for piece in pieces))
 
+    @property
+    def only_removes(self) -> bool:
+        """Whether masks can only lose weights."""
+        return self.grow is None and self.rewire is None
+
     def update(self, update: Update) -> Change:
         """Run one topology update: prune, redistribute, grow, or the method's own rewiring."""
         if self.rewire is not None:

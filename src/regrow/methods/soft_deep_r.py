@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.errors import ConfigurationError
 from regrow.methods.deep_r import fix_signs
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
@@ -28,6 +29,9 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         l1: alpha, strength of the l1 prior.
         noise: scale of the gradient noise.
     """
+
+    if not l1 > 0:
+        raise ConfigurationError(f"soft-deep-r needs l1 > 0, got {l1}: the walk's lower end is proportional to 1 / l1")
 
     def lowest(layer: StepView) -> float:
         temperature = layer.lr * noise**2 / 2

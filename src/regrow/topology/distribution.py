@@ -80,6 +80,20 @@ def exact_counts(densities: Sequence[float], shapes: Sequence[Shape], total: int
     return counts
 
 
+def reachable(counts: Sequence[int], present: Sequence[int]) -> list[int]:
+    """Counts of the same sum that removal alone can reach: no layer above what it has.
+
+    Rounding to an exact sum may give a layer one weight more at a lower density than at a higher one.
+
+    Example:
+        >>> reachable([3, 4, 2], [2, 6, 4])
+        [2, 5, 2]
+    """
+    within = [min(c, p) for c, p in zip(counts, present, strict=True)]
+    _hand_out(within, counts, present, min(sum(counts), sum(present)))
+    return within
+
+
 def budget(density: float, sizes: Sequence[int]) -> int:
     """K = round(density * number of weights), half up."""
     return math.floor(density * sum(sizes) + 0.5)
@@ -87,7 +101,7 @@ def budget(density: float, sizes: Sequence[int]) -> int:
 
 def _hand_out(counts: list[int], wanted: Sequence[float], sizes: Sequence[int], total: int) -> None:
     while sum(counts) < total:
-        order = sorted(range(len(counts)), key=lambda i: counts[i] - wanted[i])
+        order = sorted(range(len(counts)), key=lambda i: round(counts[i] - wanted[i], 9))
         for i in [i for i in order if counts[i] < sizes[i]][: total - sum(counts)]:
             counts[i] += 1
 

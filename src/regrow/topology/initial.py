@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.scope import Layer
+from regrow.topology.score import magnitude
 from regrow.topology.select import largest, largest_overall
 from regrow.topology.view import LayerView
 
@@ -47,7 +48,7 @@ def everything(setup: Setup) -> list[Tensor]:
 
 def by_magnitude(setup: Setup) -> list[Tensor]:
     """The ``counts[i]`` largest |w| of each layer."""
-    return [largest(v.weight.abs().float(), n, v.mask) for v, n in zip(setup.layers, setup.counts, strict=True)]
+    return [largest(magnitude(v), n, v.mask) for v, n in zip(setup.layers, setup.counts, strict=True)]
 
 
 def globally_largest(setup: Setup, scores: list[Tensor], total: int) -> list[Tensor]:

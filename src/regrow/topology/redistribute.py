@@ -120,7 +120,8 @@ def _fill(amounts: list[float], weights: Sequence[float], capacity: Sequence[int
 def _round(amounts: Sequence[float], total: int, capacity: Sequence[int]) -> list[int]:
     counts = [min(math.floor(a + 1e-9), c) for a, c in zip(amounts, capacity, strict=True)]
     while (left := total - sum(counts)) > 0:
-        order = sorted(range(len(counts)), key=lambda i: counts[i] - amounts[i])
+        # Rounded, so that equal fractions are ties whatever their last bits say.
+        order = sorted(range(len(counts)), key=lambda i: round(counts[i] - amounts[i], 9))
         for i in [i for i in order if counts[i] < capacity[i]][:left]:
             counts[i] += 1
     while sum(counts) > total:

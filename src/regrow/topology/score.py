@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from regrow.topology.view import LayerView, needs
@@ -11,21 +12,26 @@ from regrow.topology.view import LayerView, needs
 Score = Callable[[LayerView], Tensor]
 
 
+def wide(tensor: Tensor) -> Tensor:
+    """At least float32; float64 stays as it is."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def magnitude(layer: LayerView) -> Tensor:
     """|w|."""
-    return layer.weight.abs().float()
+    return wide(layer.weight.abs())
 
 
 @needs("momentum")
 def momentum(layer: LayerView) -> Tensor:
     """|M|: magnitude of the exponentially smoothed gradient."""
-    return layer.momentum.abs().float() * layer.momentum_scale
+    return wide(layer.momentum.abs()) * layer.momentum_scale
 
 
 @needs("gradient")
 def gradient(layer: LayerView) -> Tensor:
     """|g|: magnitude of the current batch's gradient."""
-    return layer.gradient.abs().float()
+    return wide(layer.gradient.abs())
 
 
 def random(layer: LayerView) -> Tensor:

@@ -1,0 +1,61 @@
+"""Two processes train together and must hold the same masks."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from regrow.ranks import fingerprint
+from regrow.testing.trial import STEPS, Subject, Trial
+
+Named = str | tuple[str, Mapping[str, Any]]
+
+
+def check_ranks(methods: Iterable[Named], world: int = 2) -> None:
+    """Train every method with DistributedDataParallel on ``world`` gloo processes; masks and weights must agree.
+
+    Args:
+        methods: registered names, or pairs of name and options. One start of the processes serves them all.
+        world: number of processes.
+    """
+    named = [(m, {}) if isinstance(m, str) else (m[0], dict(m[1])) for m in methods]
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_train_all, (world, named, folder), nprocs=world)
+        results = [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    for name, digests in results[0].items():
+        for rank, other in enumerate(results[1:], start=1):
+            assert other[name] == digests, f"method {name!r}: rank {rank} ends elsewhere than rank 0"
+
+
+def _train_all(rank: int, world: int, named: list[tuple[str, dict[str, Any]]], folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    try:
+        found = {name: _train(Subject(name, options), rank) for name, options in named}
+        torch.save(found, Path(folder) / f"{rank}.pt")
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _train(subject: Subject, rank: int) -> list[str]:
+    """Hashes of masks after every step, then of the weights; each rank sees its own data."""
+    trial = Trial(subject, process_group=None)
+    parallel = nn.parallel.DistributedDataParallel(trial.model)
+    digests = []
+    while trial.done < STEPS:
+        trial.optimizer.zero_grad()
+        inputs, targets = trial.batch(trial.done + 100 * rank)
+        (parallel(inputs) - targets).square().mean().backward()
+        trial.optimizer.step()
+        trial.done += 1
+        digests.append(fingerprint(trial.masks()))
+    weights = b"".join(p.detach().numpy().tobytes() for p in trial.model.parameters())
+    return [*digests, hashlib.blake2b(weights).hexdigest()]

@@ -1,0 +1,42 @@
+"""SET: per-sign floors, random growth, constant rate."""
+
+import torch
+
+from manual import Manual
+from regrow.methods import build
+from views import update, view
+
+
+def test_each_sign_loses_the_floor_of_its_share():
+    weight = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, -0.05, -0.15, -0.25, -0.35, 0.0, 0.0, 0.0])
+    mask = torch.arange(14) < 12  # one present weight is exactly zero
+    change = build("set", {}).update(update(view(weight, mask), rate=0.3))
+    assert change.removed[0].nonzero().squeeze(1).tolist() == [0, 1, 7]
+    assert int(change.grown[0].count_nonzero()) == 3
+    assert not (change.grown[0] & mask & ~change.removed[0]).any()
+
+
+def test_growth_draws_every_free_position_alike():
+    weight, mask = torch.arange(1.0, 9), torch.arange(8) < 4
+    hits = torch.zeros(8)
+    for seed in range(2000):
+        hits += build("set", {}).update(update(view(weight * mask, mask, seed=seed), rate=0.25)).grown[0]
+    assert hits[1:4].sum() == 0
+    free = hits[torch.tensor([0, 4, 5, 6, 7])]
+    assert float((free - 400).abs().max()) < 4 * (2000 * 0.2 * 0.8) ** 0.5
+
+
+def test_grown_weights_start_at_zero_without_momentum():
+    run = Manual("set", [[[1.0, -2.0, 3.0, -4.0, 5.0, 6.0, 0.0, 0.0, 0.0, 0.0]]], [[[1] * 6 + [0] * 4]])
+    before = run.masks[0]
+    run.step()
+    born = run.masks[0] & ~before
+    lost = before & ~run.masks[0]
+    assert int(born.sum()) == int(lost.sum()) > 0
+    assert not run.weights[0][born].any()
+    assert not run.slot("momentum_buffer")[born | lost].any()
+
+
+def test_masks_are_erdos_renyi_and_no_number_of_steps_is_needed():
+    run = Manual("set", [torch.rand(300, 784), torch.rand(100, 300), torch.rand(10, 100)], density=0.05, steps=None)
+    assert [round(n / m.numel(), 4) for n, m in zip(run.counts, run.masks, strict=True)] == [0.0385, 0.1113, 0.919]

@@ -1,0 +1,40 @@
+"""SNIP: the largest |w * g| of the whole network."""
+
+import pytest
+import torch
+from torch import nn
+
+from methods.pretrained import SPARSE, batch, classifier, masks_of, top
+from regrow.errors import ConfigurationError, NonFiniteError
+
+
+def sensitivities():
+    model, (inputs, targets) = classifier(), batch()
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    named = dict(model.named_parameters())
+    return [(named[n] * named[n].grad).abs().detach() for n in SPARSE]
+
+
+@pytest.mark.parametrize("density", [0.04, 0.3, 1.0])
+def test_the_largest_products_of_the_whole_network_stay(density):
+    _, masks = masks_of("snip", density)
+    expected = top(sensitivities(), density)
+    assert all(torch.equal(a, b) for a, b in zip(masks, expected, strict=True))
+
+
+def test_weights_may_be_drawn_anew_without_touching_the_global_generator():
+    kept, masks = masks_of("snip")
+    state = torch.get_rng_state()
+    fresh, same = masks_of("snip", reinitialise=True)
+    again, _ = masks_of("snip", reinitialise=True)
+    assert all(torch.equal(a, b) for a, b in zip(masks, same, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(fresh[0].weight, again[0].weight)
+    assert not torch.equal(fresh[0].weight, kept[0].weight)
+
+
+def test_calibration_is_asked_for_and_checked():
+    with pytest.raises(ConfigurationError, match="calibration=lambda"):
+        masks_of("snip", calibration=None)
+    with pytest.raises(NonFiniteError, match="non-finite score in layer 0"):
+        masks_of("snip", scale=float("nan"))
