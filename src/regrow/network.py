@@ -38,6 +38,8 @@ class SparseNetwork:
         pairs = parameters_of(layers).items()
         self.parameters = [SparseParameter(name, p, optimizer, settings.pure_gradient) for name, p in pairs]
         self._by_name = {sparse.name: sparse for sparse in self.parameters}
+        for sparse in self.parameters:
+            sparse.moments.declared = settings.method.needs
         self._scales = momentum_scales(self.parameters)
         self.costs = [1.0] * len(layers)
         self.updates = 0
@@ -144,6 +146,7 @@ class SparseNetwork:
     def open_update(self, step: int, targets: list[int] | None = None) -> Update:
         """Collect what the pieces need; frozen layers do not take part."""
         method, progress = self.settings.method, self.settings.progress(step)
+        self._scales = momentum_scales(self.parameters)  # schedulers may have changed momentum since
         active = [i for i, layer in enumerate(self.layers) if layer.parameter.requires_grad]
         views = [self.view(i, place) for place, i in enumerate(active)]
         if targets is None and method.density is not None:
@@ -256,7 +259,7 @@ class SparseNetwork:
             self.ever_masks[view.index] = pack(ever)
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
-        return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows))
+        return Record(self.updates, update.step, update.rate, total, total / max(1, numel), tuple(rows))
 
     def _momentum_shares(self, views: list[LayerView]) -> list[float | None]:
         if not self.settings.method.needs & {"momentum", "present momentum"}:
