@@ -96,6 +96,7 @@ def choose(
 ) -> tuple[list[Layer], list[Decision]]:
     """Split a model's parameters into sparse layers and dense ones, with the reason for each."""
     rules = resolve(scope)
+    _check_not_sharded(model)
     candidates = _candidates(unwrap(model))
     _check_patterns(rules, candidates)
     positions = _positions(candidates)
@@ -213,12 +214,25 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
     names = [c.layer_name for c in candidates]
     for rule in (*scope.dense, *scope.include):
         if not isinstance(rule, str):
+            if not (isinstance(rule, type) and issubclass(rule, nn.Module)):
+                raise ConfigurationError(
+                    f"a scope rule is a name pattern, a position such as '@first' or a module class, got {rule!r}"
+                )
             continue
         if rule.startswith("@"):
             if rule not in _POSITIONS:
                 raise unknown("position", rule, _POSITIONS)
         elif not any(_matches(rule, c, {}) for c in candidates):
             raise unknown("layer pattern", rule, names)
+
+
+def _check_not_sharded(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            where = f"module {name}" if name else "the model"
+            raise UnsupportedError(
+                f"{where} is sharded (FSDP), which is not supported yet: use DistributedDataParallel"
+            )
 
 
 def _check_supported(candidate: _Candidate) -> None:
