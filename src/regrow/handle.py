@@ -22,7 +22,6 @@ from regrow import attach
 from regrow.copying import copy_handle
 from regrow.errors import ConfigurationError, StateError
 from regrow.methods.method import Method
-from regrow.momentum import reset_slots, shaped_slots
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
 from regrow.plan import Plan, build_plan
@@ -293,10 +292,9 @@ class Handle:
                 raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
         for sparse in self.parameters:
             sparse.adopt_weight()
-            missing = ~fresh[sparse.name]
-            slots = shaped_slots(self.optimizer, sparse.parameter)
-            reset_slots(slots, missing, torch.zeros_like(missing), fresh[sparse.name], None)
         self.network.set_masks(fresh)
+        for sparse in self.parameters:
+            sparse.mask_state()
         self.network.counts = [int(self.network.mask(layer).count_nonzero()) for layer in self.network.layers]
         self.unverified = False
 

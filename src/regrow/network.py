@@ -118,6 +118,7 @@ class SparseNetwork:
         self.each(method.prepare, step=0)
         for sparse in self.parameters:
             sparse.mask_weight()
+            sparse.mask_state()
 
     def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
         """Let a method act on every layer around an optimizer step; with ``gradients`` on those that have one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, StateError
-from regrow.momentum import Group, Moments, family_of
+from regrow.momentum import Group, Moments, family_of, shaped_slots
 
 
 class SparseParameter:
@@ -33,8 +34,8 @@ class SparseParameter:
         self.reach: Tensor | None = None
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
         self._hooks = [
-            parameter.register_hook(self._announce),
-            parameter.register_post_accumulate_grad_hook(self._accumulated),
+            parameter.register_hook(_weakly(self._announce)),
+            parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
         ]
 
     @property
@@ -81,6 +82,12 @@ class SparseParameter:
         if self.theta is not None:
             self.parameter.data.copy_(self.theta)
         self.parameter.data.mul_(self._bytes)
+
+    def mask_state(self) -> None:
+        """Zero what the optimizer remembers of missing weights, from steps before they were missing."""
+        if self.theta is None:
+            for slot in shaped_slots(self.optimizer, self.parameter).values():
+                slot.mul_(self._bytes)
 
     def swap_in(self) -> None:
         """Show the optimizer the shadow weights."""
@@ -152,6 +159,17 @@ class SparseParameter:
 
     def _mask_gradient(self, grad: Tensor) -> None:
         grad.detach().mul_(self._bytes if self.reach is None else self.reach.view(torch.uint8))
+
+
+def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """The garbage collector does not see through hooks on tensors: a strong reference would keep every parameter alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(tensor: Tensor) -> None:
+        if (alive := reference()) is not None:
+            alive(tensor)
+
+    return call
 
 
 def _wide(grad: Tensor) -> Tensor:
