@@ -225,7 +225,8 @@ class Handle:
 
     def _update(self) -> None:
         update = self.network.open_update(self.step)
-        self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
+        if update.layers:  # else all are frozen
+            self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
         self.window.close(self.step)
 
     def _withhold_gradients(self) -> None:

@@ -260,7 +260,7 @@ class SparseNetwork:
             self.ever_masks[view.index] = pack(ever)
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
-        return Record(self.updates, update.step, update.rate, total, total / max(1, numel), tuple(rows))
+        return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows))
 
     def _momentum_shares(self, views: list[LayerView]) -> list[float | None]:
         if not self.settings.method.needs & {"momentum", "present momentum"}:
