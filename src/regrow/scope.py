@@ -96,7 +96,7 @@ def choose(
 ) -> tuple[list[Layer], list[Decision]]:
     """Split a model's parameters into sparse layers and dense ones, with the reason for each."""
     rules = resolve(scope)
-    _check_not_sharded(model)
+    _check_ready(model)
     candidates = _candidates(unwrap(model))
     _check_patterns(rules, candidates)
     positions = _positions(candidates)
@@ -226,7 +226,10 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
             raise unknown("layer pattern", rule, names)
 
 
-def _check_not_sharded(model: nn.Module) -> None:
+def _check_ready(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise UnsupportedError(f"{name} is not initialised yet: run one batch through the model before sparsify")
     for name, module in model.named_modules():
         if type(module).__name__ == "FullyShardedDataParallel":
             where = f"module {name}" if name else "the model"
@@ -237,10 +240,6 @@ def _check_not_sharded(model: nn.Module) -> None:
 
 def _check_supported(candidate: _Candidate) -> None:
     parameter = candidate.parameter
-    if is_lazy(parameter):
-        raise UnsupportedError(
-            f"{candidate.name} is not initialised yet: run one batch through the model before sparsify"
-        )
     if type(parameter.data).__name__ == "DTensor" or type(parameter).__name__ == "FlatParameter":
         raise UnsupportedError(
             f"{candidate.name} is sharded (FSDP/DTensor), which is not supported yet: use DistributedDataParallel"
