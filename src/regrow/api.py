@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import torch
@@ -85,12 +86,13 @@ def sparsify(
     _check_numbers(density, steps, update_every, steps_per_epoch, window_tolerance)
     inner = attach.supported(optimizer)
     layers, decisions = choose(model, scope)
+    attach.refuse_owned(layers)
     settings = Settings(
         method=recipe,
         density=_density(recipe, density, layers),
         distribution=recipe.distribution if distribution is None else distribution,
         clock=_clock(recipe, steps, update_every, steps_per_epoch),
-        seed=seed,
+        seed=int(seed),
         window_tolerance=window_tolerance,
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
     )
@@ -106,16 +108,20 @@ def sparsify(
 
 
 def _check_numbers(density: float | None, *rest: float | None) -> None:
-    if density is not None and not (isinstance(density, (int, float)) and 0 < density <= 1):
+    if density is not None and not (_is_number(density, Real) and 0 < density <= 1):
         raise ConfigurationError(f"density must lie in (0, 1], got {density!r}: 0.05 keeps 5% of the weights")
     for name, value in zip(("steps", "update_every", "steps_per_epoch"), rest[:3], strict=True):
-        if value is not None and (not isinstance(value, int) or value < 1):
+        if value is not None and not (_is_number(value, Integral) and value >= 1):
             raise ConfigurationError(f"{name} must be a positive whole number of optimizer steps, got {value!r}")
     tolerance = rest[3]
-    if tolerance is None or not 0 <= tolerance < 1:
+    if not _is_number(tolerance, Real) or not 0 <= tolerance < 1:
         raise ConfigurationError(
             f"window_tolerance must lie in [0, 1), got {tolerance!r}: 0 collects momentum in every step"
         )
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _density(method: Method, density: float | None, layers: Sequence[Any]) -> float:
@@ -143,7 +149,7 @@ def _clock(method: Method, steps: int | None, update_every: int | None, steps_pe
         every = (steps_per_epoch or DEFAULT_INTERVAL) * method.when.epochs
     else:
         every = own
-    return Clock(method.when, int(every), steps)
+    return Clock(method.when, int(every), None if steps is None else int(steps))
 
 
 def _pure_gradient(momentum: str) -> bool:

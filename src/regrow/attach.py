@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,23 +12,21 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from regrow.copying import follow_optimizer
 from regrow.errors import StateError, UnsupportedError
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
+    from regrow.scope import Layer
 
-_handles: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
+_ATTRIBUTE = "_regrow_handle"
 _owners = WeakTensorKeyDictionary()
 _harmless: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
 
 def supported(optimizer: Any) -> Optimizer:
     """The torch optimizer behind wrappers of Lightning or Accelerate; an error for those that cannot work."""
-    while True:
-        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
-        if not isinstance(inner, Optimizer):
-            break
-        optimizer = inner
+    optimizer = _unwrap(optimizer)
     if isinstance(optimizer, LBFGS):
         raise UnsupportedError(
             "LBFGS evaluates unmasked weights inside one step: use SGD, Adam or another first-order optimizer"
@@ -37,14 +35,14 @@ def supported(optimizer: Any) -> Optimizer:
         raise UnsupportedError("SparseAdam takes sparse gradients of embeddings: use Adam or AdamW for sparse weights")
     if not isinstance(optimizer, Optimizer):
         raise UnsupportedError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if optimizer in _handles:
+    if handle_of(optimizer) is not None:
         raise StateError("this optimizer is sparsified already: call handle.detach() first, or keep using that handle")
     return optimizer
 
 
 def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
     """Hook a handle into an optimizer's step and return the removable hooks."""
-    _handles[optimizer] = handle
+    setattr(optimizer, _ATTRIBUTE, handle)
     _harmless.clear()
     for sparse in handle.parameters:
         _owners[sparse.parameter] = weakref.ref(handle)
@@ -58,16 +56,33 @@ def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
 
 def release(handle: Handle, optimizer: Optimizer) -> None:
     """Undo :func:`attach`; the hooks themselves are removed by their owner."""
-    _handles.pop(optimizer, None)
-    optimizer.__dict__.pop("__deepcopy__", None)
+    for name in (_ATTRIBUTE, "__deepcopy__"):
+        optimizer.__dict__.pop(name, None)
     for sparse in handle.parameters:
         _owners.pop(sparse.parameter, None)
 
 
 def handle_of(optimizer: Any) -> Handle | None:
     """The handle that rides on an optimizer, also on a deep copy made together with its model."""
-    inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
-    return _handles.get(inner if isinstance(inner, Optimizer) else optimizer)
+    return getattr(_unwrap(optimizer), "__dict__", {}).get(_ATTRIBUTE)
+
+
+def refuse_owned(layers: Iterable[Layer]) -> None:
+    """An error for parameters that a handle keeps sparse already."""
+    for layer in layers:
+        owner = _owners.get(layer.parameter)
+        if owner is not None and owner() is not None:
+            raise StateError(
+                f"{layer.parameter_name} is sparsified already, with another optimizer: call handle.detach() on that handle first"
+            )
+
+
+def _unwrap(optimizer: Any) -> Any:
+    while True:
+        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
+        if not isinstance(inner, Optimizer):
+            return optimizer
+        optimizer = inner
 
 
 def _before(
@@ -93,10 +108,7 @@ def _before(
 
 def _copy(optimizer: Optimizer, handle: Handle, memo: dict[int, Any]) -> Optimizer:
     twin = _plain_copy(optimizer, memo)
-    if id(handle.model) in memo or id(handle) in memo:
-        copy.deepcopy(handle, memo)
-    else:
-        twin.register_step_pre_hook(_refuse_orphan)
+    follow_optimizer(handle, twin, memo)
     return twin
 
 
@@ -108,16 +120,9 @@ def _plain_copy(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
         optimizer.__dict__["__deepcopy__"] = hidden
 
 
-def _refuse_orphan(*_: Any) -> None:
-    raise StateError(
-        "this optimizer was copied without its model and handle and would train dense: "
-        "copy them together, copy.deepcopy((model, optimizer, handle))"
-    )
-
-
 def _refuse_stranger(optimizer: Optimizer, *_: Any) -> None:
     """Another optimizer on sparsified weights would leave masks fixed and counters behind."""
-    if optimizer in _handles or not _owners:
+    if _ATTRIBUTE in optimizer.__dict__ or not _owners:
         return
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if _harmless.get(optimizer) == count:

@@ -10,8 +10,7 @@ optimizer.step()
 
 from __future__ import annotations
 
-import copy
-import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +19,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow import attach
+from regrow.copying import copy_handle
 from regrow.errors import ConfigurationError, StateError
 from regrow.methods.method import Method
-from regrow.momentum import reset_slots, shaped_slots
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
 from regrow.plan import Plan, build_plan
 from regrow.ranks import Ranks
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
-from regrow.state import export_state, import_state
+from regrow.state import LoadWatcher, export_state, import_state
 from regrow.topology import distribution as distributions
 from regrow.topology.journal import Record
 from regrow.window import GrowthWindow
@@ -40,22 +39,36 @@ class Handle:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Callable[[], tuple[nn.Module, list[nn.Module]]],
         optimizer: Optimizer,
         layers: list[Layer],
         decisions: list[Decision],
         settings: Settings,
         ranks: Ranks,
     ) -> None:
-        self.model, self.decisions, self.settings = unwrap(model), decisions, settings
+        self.decisions, self.settings = decisions, settings
         self.network = SparseNetwork(optimizer, layers, settings, ranks)
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
         self.step, self.round = 0, 0
         self.rewind_weights: dict[str, Tensor] = {}
         self._overflowed = False
+        self._blank: list[nn.Parameter] = []
         self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
         self.unverified = False
-        self._hooks = attach.attach(self, optimizer) + _watch_loading(self, layers)
+        self._hooks = attach.attach(self, optimizer)
+        self._find_model: Callable[[], tuple[nn.Module, list[nn.Module]]] | None = None
+        if isinstance(model, nn.Module):
+            self._adopt(unwrap(model), [layer.module for layer in layers])
+        else:
+            self._find_model = model
+
+    def _adopt(self, model: nn.Module, modules: list[nn.Module]) -> None:
+        self._model, self._find_model = model, None
+        pairs = zip(self.network.layers, modules, strict=True)
+        self.network.layers[:] = [replace(layer, module=module) for layer, module in pairs]
+        watcher = LoadWatcher(self)
+        # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
+        self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
@@ -69,6 +82,13 @@ class Handle:
     def parameters(self) -> list[SparseParameter]:
         """The sparse parameters with their masks and hooks."""
         return self.network.parameters
+
+    @property
+    def model(self) -> nn.Module:
+        """The model without wrappers; a deep copy looks for its own when first asked."""
+        if self._find_model is not None:
+            self._adopt(*self._find_model())
+        return self._model
 
     @property
     def optimizer(self) -> Optimizer:
@@ -132,10 +152,17 @@ class Handle:
     # ---------------------------------------------------------------------------------------------- stepping
 
     def check(self) -> None:
-        """Refuse to step if the weights were replaced by some that do not fit the masks."""
+        """Refuse to step without a model, or if the weights were replaced by some that do not fit the masks."""
+        model = self.model
         if not self.unverified:
             return
+        owned = {id(parameter) for parameter in model.parameters()}
         for sparse in self.parameters:
+            if id(sparse.parameter) not in owned:
+                raise StateError(
+                    f"{sparse.name} is another tensor than the one that was sparsified (load_state_dict with assign=True?): "
+                    "load without assign, or sparsify again with an optimizer of the new parameters"
+                )
             if count := sparse.misfit():
                 raise StateError(
                     f"{count} weights of {sparse.name} lie outside its mask: weights were loaded after sparsify. Load the handle's state "
@@ -151,6 +178,8 @@ class Handle:
         for sparse in self.parameters:
             sparse.receive()
         if self._overflowed:
+            stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+            self._blank = [p for p in stepped if not self.optimizer.state.get(p)]
             return
         if self.window.is_open:
             self.window.collect(self.optimizer)
@@ -167,6 +196,7 @@ class Handle:
         for sparse in self.parameters:
             sparse.incoming = None
         if self._overflowed:
+            self._undo_overflow()
             return
         for parameter, grad in self._withheld:
             parameter.grad = grad
@@ -182,13 +212,21 @@ class Handle:
             self._update()
         self.window.look_ahead(self.step)
 
+    def _undo_overflow(self) -> None:
+        """Fused SGD leaves uninitialised momentum behind if its very first step overflows: no step leaves no state."""
+        for parameter in self._blank:
+            if "momentum_buffer" in self.optimizer.state.get(parameter, {}):
+                del self.optimizer.state[parameter]
+        self._blank = []
+
     def _due(self, phase: str) -> bool:
         clock = self.settings.clock
         return clock is not None and clock.when.phase == phase and clock.due(self.step)
 
     def _update(self) -> None:
         update = self.network.open_update(self.step)
-        self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
+        if update.layers:  # else all are frozen
+            self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
         self.window.close(self.step)
 
     def _withhold_gradients(self) -> None:
@@ -254,10 +292,10 @@ class Handle:
             if not bool((whole if layer.rows is None else whole[layer.rows]).any()):
                 raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
         for sparse in self.parameters:
-            missing = ~fresh[sparse.name]
-            slots = shaped_slots(self.optimizer, sparse.parameter)
-            reset_slots(slots, missing, torch.zeros_like(missing), fresh[sparse.name], None)
+            sparse.adopt_weight()
         self.network.set_masks(fresh)
+        for sparse in self.parameters:
+            sparse.mask_state()
         self.network.counts = [int(self.network.mask(layer).count_nonzero()) for layer in self.network.layers]
         self.unverified = False
 
@@ -265,8 +303,12 @@ class Handle:
     def mask_(self, copied: nn.Module) -> nn.Module:
         """Mask a copy of the model in place: the average over time of sparse weights is not sparse by itself."""
         parameters = dict(unwrap(copied).named_parameters())
-        averaged = "module." if f"module.{self.parameters[0].name}" in parameters else ""
-        twins = {sparse: parameters.get(averaged + sparse.name) for sparse in self.parameters}
+        # Averages wrap the model once or more ("module.", "module.module."); the shortest prefix that fits is the wrapper's.
+        fitting = [
+            name.removesuffix(self.parameters[0].name) for name in parameters if name.endswith(self.parameters[0].name)
+        ]
+        prefix = min(fitting, key=len, default="")
+        twins = {sparse: parameters.get(prefix + sparse.name) for sparse in self.parameters}
         for sparse, twin in twins.items():
             if twin is None or twin.shape != sparse.mask.shape:
                 shape = tuple(sparse.mask.shape)
@@ -287,16 +329,7 @@ class Handle:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
         """Copy model, optimizer and handle together; the copies belong to each other."""
-        twin = memo[id(self)] = object.__new__(Handle)
-        model, optimizer = copy.deepcopy(self.model, memo), copy.deepcopy(self.optimizer, memo)
-        layers = [
-            replace(layer, parameter=copy.deepcopy(layer.parameter, memo), module=copy.deepcopy(layer.module, memo))
-            for layer in self.network.layers
-        ]
-        Handle.__init__(twin, model, optimizer, layers, self.decisions, self.settings, self.network.ranks)
-        twin.network.costs = list(self.network.costs)
-        twin.load_state_dict(self.state_dict())
-        return twin
+        return copy_handle(self, memo)
 
     def __repr__(self) -> str:
         """One line."""
@@ -304,18 +337,3 @@ class Handle:
             f"Handle({self.method.name}, {self.nonzeros:,} of {self.numel:,} weights, step {self.step}, "
             f"{self.updates} topology updates)"
         )
-
-
-def _watch_loading(handle: Handle, layers: list[Layer]) -> list[Any]:
-    """Notice ``load_state_dict`` on any module that owns a sparse parameter.
-
-    The hook is a plain function around a weak reference, so that copying a model does not copy its handle.
-    """
-    reference = weakref.ref(handle)
-
-    def loaded(*_: Any) -> None:
-        owner = reference()
-        if owner is not None:
-            owner.unverified = True
-
-    return [module.register_load_state_dict_post_hook(loaded) for module in {layer.module for layer in layers}]

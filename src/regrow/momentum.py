@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Muon, NAdam, Optimizer, RAdam
 
+from regrow.errors import ConfigurationError
+from regrow.topology.view import Need
+
 OWN_COEFFICIENT = 0.9
 _ADAM_EPSILON = 1e-8
 _SQUARED = ("square_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "exp_inf", "acc_delta", "variance")
@@ -77,6 +80,7 @@ class Moments:
     ) -> None:
         self.parameter, self.family, self.state, self.group = parameter, family, state, group
         self.mask: Tensor | None = None
+        self.declared: frozenset[Need] = frozenset({"momentum"})
         self.clear()
 
     def clear(self) -> None:
@@ -94,7 +98,7 @@ class Moments:
         group = self.group()
         if self.first is None:
             self.first = torch.zeros_like(gradient)
-        self.first.mul_(self.family.coefficient(group)).add_(gradient, alpha=self.family.gain(group))
+        self.first.mul_(self.family.coefficient(group)).add_(gradient, alpha=self._gain(group))
         if self.family.second is not None:
             beta = float(group["betas"][1])
             if self.second is None:
@@ -102,10 +106,14 @@ class Moments:
             self.second.mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
         self.seen += 1
 
+    def skip(self) -> None:
+        """A step of the window without any gradient: optimizers leave such a parameter alone, momentum included."""
+        self.last = self._nothing()
+
     def gradient(self) -> Tensor:
         """The dense gradient of the last step."""
         if self.last is None:
-            raise RuntimeError(
+            raise ConfigurationError(
                 "a criterion reads layer.gradient, which was not collected: declare it with @regrow.needs('gradient')"
             )
         return self.last
@@ -115,6 +123,11 @@ class Moments:
 
         For the Adam family m / (sqrt(v) + 1e-8), as the sparse-momentum authors score it.
         """
+        if not self.declared & {"momentum", "present momentum"}:
+            raise ConfigurationError(
+                "a criterion reads layer.momentum, which was not collected: declare it with @regrow.needs('momentum'), or "
+                "@regrow.needs('present momentum') if it looks at present weights only"
+            )
         first = self._combined(self.family.first, self._first())
         if self.family.second is None:
             return first
@@ -123,7 +136,7 @@ class Moments:
     def second_moment(self) -> Tensor:
         """The Adam family's running mean of squared gradients."""
         if self.family.second is None:
-            raise RuntimeError("this criterion needs the second moments of Adam, AdamW, NAdam or RAdam")
+            raise ConfigurationError("this criterion needs the second moments of Adam, AdamW, NAdam or RAdam")
         return self._combined(self.family.second, self._second())
 
     def seeds(self) -> dict[str, Tensor]:
@@ -143,10 +156,19 @@ class Moments:
             if mine is not None and theirs is not None:
                 mine[band] = torch.where(lost, theirs[band].to(mine.dtype), mine[band])
 
+    def _gain(self, group: Group) -> float:
+        sign = -1.0 if group.get("maximize") else 1.0
+        # SGD starts its buffer with the whole first gradient, dampening or not.
+        started = self.family is not HEAVY_BALL or self.state().get("momentum_buffer") is not None
+        return sign * (self.family.gain(group) if started else 1.0)
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros_like(self.parameter, dtype=torch.promote_types(self.parameter.dtype, torch.float32))
+
     def _combined(self, slot: str | None, missing: Tensor | None) -> Tensor:
         present = self.state().get(slot) if slot else None
         if present is None:
-            return missing if missing is not None else torch.zeros_like(self.parameter, dtype=torch.float32)
+            return missing if missing is not None else self._nothing()
         if missing is None or self.mask is None:
             return present
         return torch.where(self.mask, present.to(missing.dtype), missing)

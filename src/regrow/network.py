@@ -38,6 +38,8 @@ class SparseNetwork:
         pairs = parameters_of(layers).items()
         self.parameters = [SparseParameter(name, p, optimizer, settings.pure_gradient) for name, p in pairs]
         self._by_name = {sparse.name: sparse for sparse in self.parameters}
+        for sparse in self.parameters:
+            sparse.moments.declared = settings.method.needs
         self._scales = momentum_scales(self.parameters)
         self.costs = [1.0] * len(layers)
         self.updates = 0
@@ -117,6 +119,7 @@ class SparseNetwork:
         self.each(method.prepare, step=0)
         for sparse in self.parameters:
             sparse.mask_weight()
+            sparse.mask_state()
 
     def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
         """Let a method act on every layer around an optimizer step; with ``gradients`` on those that have one."""
@@ -145,6 +148,7 @@ class SparseNetwork:
     def open_update(self, step: int, targets: list[int] | None = None) -> Update:
         """Collect what the pieces need; frozen layers do not take part."""
         method, progress = self.settings.method, self.settings.progress(step)
+        self._scales = momentum_scales(self.parameters)  # schedulers may have changed momentum since
         active = [i for i, layer in enumerate(self.layers) if layer.parameter.requires_grad]
         views = [self.view(i, place) for place, i in enumerate(active)]
         if targets is None and method.density is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, StateError
-from regrow.momentum import Group, Moments, family_of
+from regrow.momentum import Group, Moments, family_of, shaped_slots
 
 
 class SparseParameter:
@@ -28,12 +29,13 @@ class SparseParameter:
         self.collecting = False
         self.incoming: Tensor | None = None
         self.theta: Tensor | None = None
-        self.masked_at_backward = False
+        self._arriving: tuple[Tensor, bool] | None = None
+        self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
         self._hooks = [
-            parameter.register_hook(self._keep_incoming),
-            parameter.register_post_accumulate_grad_hook(self._mask_gradient),
+            parameter.register_hook(_weakly(self._announce)),
+            parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
         ]
 
     @property
@@ -81,6 +83,12 @@ class SparseParameter:
             self.parameter.data.copy_(self.theta)
         self.parameter.data.mul_(self._bytes)
 
+    def mask_state(self) -> None:
+        """Zero what the optimizer remembers of missing weights, from steps before they were missing."""
+        if self.theta is None:
+            for slot in shaped_slots(self.optimizer, self.parameter).values():
+                slot.mul_(self._bytes)
+
     def swap_in(self) -> None:
         """Show the optimizer the shadow weights."""
         if self.theta is not None:
@@ -92,18 +100,30 @@ class SparseParameter:
             reached = self.mask if self.reach is None else self.reach
             self.theta.copy_(torch.where(reached, self.parameter.data, self.theta))
 
+    def adopt_weight(self) -> None:
+        """Let the present weights be what is trained."""
+        if self.theta is not None:
+            self.theta.copy_(self.parameter.data)
+
     def misfit(self) -> int:
-        """How many non-zero weights lie outside the mask."""
+        """How many weights are not what the mask (and the shadow weights, where there are any) make them."""
+        if self.theta is not None:
+            return int((self.parameter.data != self.theta * self.mask).count_nonzero())
         return int(((self.parameter.data != 0) & ~self.mask).count_nonzero())
 
     def receive(self) -> None:
-        """Before the step: mask a gradient that came by another way than backward (assigned by hand)."""
-        grad = self.parameter.grad
-        if grad is not None and not self.masked_at_backward:
-            if self.collecting:
-                self.incoming = grad.detach().clone()
-            self._mask_gradient(self.parameter)
-        self.masked_at_backward = False
+        """Before the step: mask a gradient that was written since backward (clipped, noised, averaged, assigned by hand).
+
+        One assigned by hand brings its own evidence, if it speaks about missing weights at all.
+        """
+        grad, (masked, version) = self.parameter.grad, self._masked or (None, 0)
+        self._masked = None
+        if grad is None or (grad is masked and grad._version == version):
+            return
+        replaced = grad is not masked
+        if self.collecting and replaced and (self.incoming is None or bool((grad * ~self.mask).any())):
+            self.incoming = _wide(grad).clone()
+        self._mask_gradient(grad)
 
     def rescale(self) -> float:
         """By which factor the gradient was scaled between backward and step (unscaling, clipping, averaging).
@@ -118,22 +138,42 @@ class SparseParameter:
         noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
         return 1.0 if abs(factor - 1) <= noise else factor
 
-    def _keep_incoming(self, grad: Tensor) -> None:
-        if not self.collecting:
-            return
-        old = self.parameter.grad
-        wide = grad.detach().to(torch.promote_types(grad.dtype, torch.float32))
-        if self.incoming is None or old is None or not bool(old.any()):
-            # A gradient that starts anew (also one thrown away by zero_grad without a step) starts the sum anew.
-            self.incoming = wide.clone()
-        else:
-            self.incoming.add_(wide)
+    def _announce(self, grad: Tensor) -> None:
+        # torch.autograd.grad comes by here too, without ever accumulating: nothing may be added up yet.
+        if self.collecting:
+            old = self.parameter.grad
+            self._arriving = (grad.detach(), old is None or not bool(old.any()))
 
-    def _mask_gradient(self, parameter: Tensor) -> None:
-        grad = parameter.grad
-        if grad is not None:
-            grad.detach().mul_(self._bytes if self.reach is None else self.reach.view(torch.uint8))
-            self.masked_at_backward = True
+    def _accumulated(self, parameter: Tensor) -> None:
+        if self._arriving is not None:
+            arrived, anew = self._arriving
+            # A gradient that starts anew (also one thrown away by zero_grad without a step) starts the sum anew.
+            if self.incoming is None or anew:
+                self.incoming = _wide(arrived).clone()
+            else:
+                self.incoming.add_(arrived)
+            self._arriving = None
+        if parameter.grad is not None:
+            self._mask_gradient(parameter.grad)
+            self._masked = (parameter.grad, parameter.grad._version)
+
+    def _mask_gradient(self, grad: Tensor) -> None:
+        grad.detach().mul_(self._bytes if self.reach is None else self.reach.view(torch.uint8))
+
+
+def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """The garbage collector does not see through hooks on tensors: a strong reference would keep every parameter alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(tensor: Tensor) -> None:
+        if (alive := reference()) is not None:
+            alive(tensor)
+
+    return call
+
+
+def _wide(grad: Tensor) -> Tensor:
+    return grad.detach().to(torch.promote_types(grad.dtype, torch.float32))
 
 
 def _find_group(optimizer: Optimizer, name: str, parameter: nn.Parameter) -> int:

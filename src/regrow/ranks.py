@@ -22,8 +22,12 @@ class Ranks:
 
     def __init__(self, group: dist.ProcessGroup | bool | None = None) -> None:
         self.group = None if group in (None, True) else group
-        running = dist.is_available() and dist.is_initialized() and group is not False
-        self.size = dist.get_world_size(self.group) if running else 1
+
+    @property
+    def size(self) -> int:
+        """How many processes; looked up anew, as a process group may start after ``sparsify``."""
+        running = dist.is_available() and dist.is_initialized() and self.group is not False
+        return dist.get_world_size(self.group) if running else 1
 
     def average(self, tensor: Tensor) -> Tensor:
         """Mean over ranks, in place, in the order of DistributedDataParallel: divide, then sum."""

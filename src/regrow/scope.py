@@ -96,6 +96,7 @@ def choose(
 ) -> tuple[list[Layer], list[Decision]]:
     """Split a model's parameters into sparse layers and dense ones, with the reason for each."""
     rules = resolve(scope)
+    _check_ready(model)
     candidates = _candidates(unwrap(model))
     _check_patterns(rules, candidates)
     positions = _positions(candidates)
@@ -213,6 +214,10 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
     names = [c.layer_name for c in candidates]
     for rule in (*scope.dense, *scope.include):
         if not isinstance(rule, str):
+            if not (isinstance(rule, type) and issubclass(rule, nn.Module)):
+                raise ConfigurationError(
+                    f"a scope rule is a name pattern, a position such as '@first' or a module class, got {rule!r}"
+                )
             continue
         if rule.startswith("@"):
             if rule not in _POSITIONS:
@@ -221,12 +226,20 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
             raise unknown("layer pattern", rule, names)
 
 
+def _check_ready(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise UnsupportedError(f"{name} is not initialised yet: run one batch through the model before sparsify")
+    for name, module in model.named_modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            where = f"module {name}" if name else "the model"
+            raise UnsupportedError(
+                f"{where} is sharded (FSDP), which is not supported yet: use DistributedDataParallel"
+            )
+
+
 def _check_supported(candidate: _Candidate) -> None:
     parameter = candidate.parameter
-    if is_lazy(parameter):
-        raise UnsupportedError(
-            f"{candidate.name} is not initialised yet: run one batch through the model before sparsify"
-        )
     if type(parameter.data).__name__ == "DTensor" or type(parameter).__name__ == "FlatParameter":
         raise UnsupportedError(
             f"{candidate.name} is sharded (FSDP/DTensor), which is not supported yet: use DistributedDataParallel"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,30 @@ if TYPE_CHECKING:
     from regrow.handle import Handle
 
 VERSION = 1
+_KEYS = {
+    "version", "identity", "shapes", "step", "updates", "round", "counts", "memory", "journal", "masks", "start_masks", "ever_masks",
+    "layer_memory", "rewind_weights", "parameters", "window_steps",
+}  # fmt: skip
+
+
+class LoadWatcher:
+    """Notices ``load_state_dict`` on a module that owns a sparse parameter.
+
+    Modules carry it along when copied or pickled: it then watches for nobody, so that no copy of a model drags a handle along.
+    """
+
+    def __init__(self, handle: Handle | None = None) -> None:
+        self._handle = None if handle is None else weakref.ref(handle)
+
+    def __call__(self, *_: Any) -> None:
+        """Weights were loaded: look at them before the next step."""
+        handle = None if self._handle is None else self._handle()
+        if handle is not None:
+            handle.unverified = True
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """A copy that watches for nobody."""
+        return LoadWatcher, ()
 
 
 def export_state(handle: Handle) -> dict[str, Any]:
@@ -20,6 +45,7 @@ def export_state(handle: Handle) -> dict[str, Any]:
     return {
         "version": VERSION,
         "identity": _identity(handle),
+        "shapes": {sparse.name: list(sparse.mask.shape) for sparse in handle.parameters},
         "step": handle.step,
         "updates": handle.network.updates,
         "round": handle.round,
@@ -96,7 +122,7 @@ def _identity(handle: Handle) -> dict[str, Any]:
 
 
 def _check(handle: Handle, state: dict[str, Any]) -> None:
-    missing = {"version", "identity", "masks", "step", "journal"} - set(state)
+    missing = _KEYS - set(state) if isinstance(state, dict) else _KEYS
     if missing:
         raise StateError(
             f"this is not a handle's state: {', '.join(sorted(missing))} missing; save handle.state_dict()"
@@ -117,8 +143,8 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         where = "saved state" if odd in theirs else "model"
         raise StateError(f"layer {odd} exists only in the {where}: load the state into the same model and scope")
     for sparse in handle.parameters:
-        bits, expected = state["masks"][sparse.name].numel(), (sparse.mask.numel() + 7) // 8
-        if bits != expected:
+        saved, mine = tuple(state["shapes"][sparse.name]), tuple(sparse.mask.shape)
+        if saved != mine:
             raise StateError(
-                f"the saved mask of {sparse.name} has {bits} bytes, its shape {tuple(sparse.mask.shape)} needs {expected}"
+                f"{sparse.name} has shape {saved} in the saved state, {mine} in this model: load it into the same model"
             )

@@ -68,8 +68,9 @@ class GrowthWindow:
         """Average the kept gradients over ranks, give them the scaling present weights got, and smooth them."""
         if self.ranks.size > 1:
             for sparse in self.parameters:
-                empty = torch.zeros_like(sparse.parameter, dtype=torch.float32)
-                sparse.incoming = self.ranks.average(sparse.incoming if sparse.incoming is not None else empty)
+                wide = torch.promote_types(sparse.parameter.dtype, torch.float32)
+                empty = torch.zeros_like(sparse.parameter, dtype=wide) if sparse.incoming is None else sparse.incoming
+                sparse.incoming = self.ranks.average(empty)
         # A fused optimizer unscales inside its step: its gradients are still multiplied by grad_scale here.
         scale = getattr(optimizer, "grad_scale", None)
         unscale = 1.0 if scale is None else 1.0 / float(scale)
@@ -80,6 +81,8 @@ class GrowthWindow:
                 factor = unscale * (factor if math.isfinite(factor) else usual)
                 gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
                 sparse.moments.collect(gradient, self.smooths)
+            else:
+                sparse.moments.skip()
 
     def close(self, step: int) -> None:
         """After an update: forget the window, unless it stays open."""

@@ -160,6 +160,8 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
         if options:
             raise ConfigurationError(f"unknown argument {sorted(options)[0]!r}: a ready Method takes no options")
         return method
+    if not isinstance(method, str):
+        raise ConfigurationError(f"method must be a name or a regrow.Method, got {method!r}: see regrow.list_methods()")
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     factory = METHODS[method]

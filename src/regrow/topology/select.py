@@ -17,8 +17,8 @@ def largest(scores: Tensor, count: int, among: Tensor) -> Tensor:
         >>> largest(torch.tensor([3., 9., 3., 3.]), 2, torch.ones(4, dtype=torch.bool)).tolist()
         [True, True, False, False]
     """
-    # Contiguous whatever the layout of `among`: flat indices are those of the logical shape.
-    chosen = torch.zeros(among.shape, dtype=torch.bool, device=among.device)
+    # Masks of channels_last weights are channels_last themselves: flat indices are logical ones here.
+    chosen = torch.zeros_like(among, memory_format=torch.contiguous_format)
     if count <= 0:
         return chosen
     positions = among.reshape(-1).nonzero().squeeze(1)

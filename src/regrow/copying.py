@@ -1,0 +1,56 @@
+"""Deep copies: model, optimizer and handle in any order and any container, the copies belonging to each other.
+
+``copy.deepcopy`` copies parts in the order it meets them, and a module may be half built when its optimizer is reached. So the
+optimizer's copy gets its handle at once, and the handle looks for its copied model when it is first needed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from regrow.errors import StateError
+
+if TYPE_CHECKING:
+    from regrow.handle import Handle
+
+
+def copy_handle(handle: Handle, memo: dict[Any, Any]) -> Handle:
+    """``copy.deepcopy(handle)``: brings its optimizer and its model along."""
+    copy.deepcopy(handle.optimizer, memo)
+    copy.deepcopy(handle.model, memo)
+    memo[id(handle)] = memo[_key(handle)]
+    return memo[id(handle)]
+
+
+def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any]) -> None:
+    """Give a copied optimizer its own handle, in the state of the original's now."""
+    layers = [replace(layer, parameter=copy.deepcopy(layer.parameter, memo)) for layer in handle.network.layers]
+    twin = type(handle)(
+        _finder(handle, memo), optimizer, layers, handle.decisions, handle.settings, handle.network.ranks
+    )
+    twin.network.costs = list(handle.network.costs)
+    twin.load_state_dict(handle.state_dict())
+    memo[_key(handle)] = twin
+
+
+def _finder(handle: Handle, memo: dict[Any, Any]) -> Callable[[], tuple[nn.Module, list[nn.Module]]]:
+    def find() -> tuple[nn.Module, list[nn.Module]]:
+        parts = [memo.get(id(part)) for part in (handle.model, *(layer.module for layer in handle.network.layers))]
+        if any(part is None for part in parts):
+            raise StateError(
+                "this optimizer was copied without its model, which would go on untrained: "
+                "copy them together, copy.deepcopy((model, optimizer, handle))"
+            )
+        return parts[0], parts[1:]
+
+    return find
+
+
+def _key(handle: Handle) -> tuple[str, int]:
+    return ("regrow handle", id(handle))

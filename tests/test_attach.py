@@ -1,0 +1,210 @@
+"""Optimizers of every kind under a handle, closures, scalers, and optimizers that must not step sparse weights."""
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
+
+import regrow
+from regrow.errors import StateError, UnsupportedError
+
+OPTIMIZERS = {
+    "sgd": lambda p, **k: SGD(p, lr=0.1, **k),
+    "sgd-momentum": lambda p, **k: SGD(p, lr=0.05, momentum=0.9, **k),
+    "sgd-nesterov": lambda p, **k: SGD(p, lr=0.05, momentum=0.9, nesterov=True, **k),
+    "sgd-dampening": lambda p, **k: SGD(p, lr=0.05, momentum=0.9, dampening=0.4, **k),
+    "sgd-decay": lambda p, **k: SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-2, **k),
+    "adam": lambda p, **k: Adam(p, lr=1e-2, **k),
+    "adam-amsgrad": lambda p, **k: Adam(p, lr=1e-2, amsgrad=True, weight_decay=1e-2, **k),
+    "adamw": lambda p, **k: AdamW(p, lr=1e-2, weight_decay=0.1, **k),
+    "nadam": lambda p, **k: NAdam(p, lr=1e-2, **k),
+    "radam": lambda p, **k: RAdam(p, lr=1e-2, **k),
+    "rmsprop": lambda p, **k: RMSprop(p, lr=1e-3, **k),
+    "rmsprop-all": lambda p, **k: RMSprop(p, lr=1e-3, momentum=0.9, centered=True, weight_decay=1e-2, **k),
+    "adagrad": lambda p, **k: Adagrad(p, lr=1e-2, **k),
+    "adadelta": lambda p, **k: Adadelta(p, lr=1.0, **k),
+    "adafactor": lambda p, **k: Adafactor(p, lr=1e-2, **k),
+}
+FUSED = {name for name in OPTIMIZERS if name.split("-")[0] in ("sgd", "adam", "adamw", "adagrad")}
+VARIANTS = [
+    (name, variant) for name in OPTIMIZERS for variant in ("default", "foreach", "fused") if variant != "fused" or name in FUSED
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+@pytest.mark.parametrize("method", ["sparse-momentum", "rigl"])
+def test_every_optimizer_trains_sparse(name, variant, method):
+    options = {} if variant == "default" else {variant: True}
+    model, optimizer, handle = sparse_run(
+        method=method, optimizer=lambda m: OPTIMIZERS[name](m.parameters(), **options)
+    )
+    start, before = bits(handle).clone(), [p.detach().clone() for p in model.parameters()]
+    train(model, optimizer, batches(13), lambda: assert_sparse(handle))
+    assert handle.step == 13
+    assert handle.updates >= 3
+    assert not torch.equal(bits(handle), start)
+    assert handle.nonzeros == int(start.count_nonzero())
+    assert all(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_muon_with_a_companion_for_biases():
+    model = small_net()
+    muon = Muon([p for p in model.parameters() if p.ndim == 2], lr=0.02)
+    rest = SGD([p for p in model.parameters() if p.ndim < 2], lr=0.1)
+    handle = regrow.sparsify(model, muon, density=0.3, steps=40, update_every=4)
+    start = bits(handle).clone()
+    for batch in batches(13):
+        muon.zero_grad()
+        rest.zero_grad()
+        loss_of(model, batch).backward()
+        muon.step()
+        rest.step()
+        assert_sparse(handle)
+    assert handle.updates == 3
+    assert not torch.equal(bits(handle), start)
+
+
+@pytest.mark.parametrize("as_keyword", [False, True])
+@pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "top-kast"])
+def test_a_closure_equals_the_plain_loop_bit_for_bit(method, as_keyword):
+    plain, plain_optimizer, plain_handle = sparse_run(method=method)
+    closed, optimizer, handle = sparse_run(method=method)
+    data = batches(14)
+    train(plain, plain_optimizer, data)
+    for batch in data:
+
+        def closure(batch=batch):
+            optimizer.zero_grad()
+            loss = loss_of(closed, batch)
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
+        assert loss.requires_grad
+    assert torch.equal(bits(handle), bits(plain_handle))
+    assert handle.step == plain_handle.step == 14
+    assert same_weights(plain, closed)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda p: torch.optim.LBFGS(p), "LBFGS"),
+        (lambda p: torch.optim.SparseAdam(p), "SparseAdam"),
+        (lambda p: "adam", "str"),
+    ],
+)
+def test_unsupported_optimizers_are_refused(make, what):
+    model = small_net()
+    before = copy.deepcopy(model)
+    with pytest.raises(UnsupportedError, match=what):
+        regrow.sparsify(model, make(list(model.parameters())), density=0.3, steps=10)
+    assert same_weights(model, before)
+
+
+def test_sparsify_twice_is_refused():
+    model, optimizer, handle = sparse_run()
+    before = bits(handle).clone()
+    with pytest.raises(StateError, match="already.*detach"):
+        regrow.sparsify(model, optimizer, density=0.5, steps=10)
+    with pytest.raises(StateError, match=r"0\.weight is sparsified already.*detach"):
+        regrow.sparsify(model, sgd(model), density=0.5, steps=10)
+    assert torch.equal(bits(handle), before)
+    assert_sparse(handle)
+    train(model, optimizer, batches(5))
+    assert handle.updates == 1
+
+
+def test_another_optimizer_on_the_same_weights_is_refused():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(2))
+    loss_of(model, batches(1)[0]).backward()
+    frozen = [p.detach().clone() for p in model.parameters()]
+    for stranger in (copy.copy(optimizer), sgd(model)):
+        with pytest.raises(StateError, match=r"SGD steps weights that were sparsified with another optimizer.*detach"):
+            stranger.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), frozen, strict=True))
+    assert handle.step == 2
+
+
+def test_an_optimizer_of_other_parameters_is_not_disturbed():
+    _, _, handle = sparse_run()
+    other = small_net(3)
+    train(other, sgd(other), batches(2))
+    assert handle.step == 0
+
+
+def test_detach_leaves_an_ordinary_model():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(6))
+    frozen = bits(handle).clone()
+    handle.detach()
+    handle.detach()
+    assert regrow.handle_of(optimizer) is None
+    train(model, optimizer, batches(6, seed=3))
+    assert handle.step == 6
+    assert torch.equal(bits(handle), frozen)
+    assert model[0].weight.count_nonzero() == model[0].weight.numel()
+    train(model, sgd(model), batches(1))
+    again = regrow.sparsify(model, optimizer, density=0.2, steps=10)
+    assert_sparse(again)
+
+
+def test_handle_of_sees_through_wrappers():
+    model, optimizer, handle = sparse_run()
+
+    class Wrapper:
+        def __init__(self, inner):
+            self.optimizer = inner
+
+    assert regrow.handle_of(optimizer) is handle
+    assert regrow.handle_of(Wrapper(optimizer)) is handle
+    assert regrow.handle_of(sgd(model)) is None
+
+
+def test_optimizer_state_loaded_into_place_goes_on():
+    runs = [sparse_run() for _ in range(2)]
+    for model, optimizer, _ in runs:
+        train(model, optimizer, batches(6))
+    model, optimizer, handle = runs[0]
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for (m, o, _) in runs:
+        train(m, o, batches(7, seed=2))
+    assert handle.updates == 3
+    assert same_weights(model, runs[1][0])
+    assert_sparse(handle)
+
+
+def test_nothing_leaks():
+    def run():
+        model, optimizer, handle = sparse_run()
+        train(model, optimizer, batches(5))
+        copied = copy.deepcopy((optimizer, model))
+        return [weakref.ref(thing) for thing in (model, optimizer, handle, *copied, model[0].weight)]
+
+    remains = run()
+    gc.collect()
+    assert [reference() for reference in remains] == [None] * len(remains)
+
+
+def test_a_lost_optimizer_is_named():
+    model = small_net()
+    handle = regrow.sparsify(model, sgd(model), density=0.3, steps=10)
+    gc.collect()
+    with pytest.raises(StateError, match=r"optimizer of 0\.weight is gone"):
+        _ = handle.optimizer
+
+
+def test_gradients_of_unsparsified_modules_pass_untouched():
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    optimizer = sgd(model)
+    regrow.sparsify(model, optimizer, density=0.25, steps=10, scope=["b"])
+    model["b"](model["a"](torch.randn(3, 4))).sum().backward()
+    assert model["b"].weight.grad.count_nonzero() == 16
+    assert model["a"].weight.grad.count_nonzero() <= 4

@@ -1,0 +1,108 @@
+"""Bad input: named, with the remedy, before anything changes."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from training import bits, same_weights, sgd, small_net, sparse_run
+
+import regrow
+from regrow.errors import ConfigurationError, NonFiniteError, RegrowError, StateError, UnsupportedError, unknown
+
+GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"density": 0}, r"density must lie in \(0, 1\], got 0: 0.05 keeps 5% of the weights"),
+        ({"density": 1.5}, "got 1.5"),
+        ({"density": -0.1}, "got -0.1"),
+        ({"density": float("nan")}, "got nan"),
+        ({"density": True}, "got True"),
+        ({"density": "0.1"}, "got '0.1'"),
+        ({"density": None}, "density is missing.*density=0.05"),
+        ({"density": 0.001}, "budget of 0 weights does not fit 3 layers.*raise the density"),
+        ({"method": "rigel"}, "unknown method 'rigel': did you mean 'rigl'"),
+        ({"method": "sparse_momentum"}, "did you mean 'sparse-momentum'"),
+        ({"method": None}, "method must be a name or a regrow.Method, got None"),
+        ({"prune_ratee": 0.3}, "unknown option of method 'sparse-momentum' 'prune_ratee': did you mean 'prune_rate'"),
+        ({"sparsity": 0.9}, "unknown option of method 'sparse-momentum' 'sparsity'.*density"),
+        ({"redistribution": "momentun"}, "unknown redistribution 'momentun': did you mean 'momentum'"),
+        ({"growth": "randm"}, "unknown growth 'randm': did you mean 'random'"),
+        ({"pruning": "magnitud"}, "unknown pruning 'magnitud': did you mean 'magnitude'"),
+        ({"decay": "cosin"}, "unknown decay 'cosin': did you mean 'cosine'"),
+        ({"scope": "fully-spars"}, "unknown scope 'fully-spars': did you mean 'fully-sparse'"),
+        ({"scope": ["3.weigth"]}, "unknown layer pattern '3.weigth': did you mean"),
+        ({"distribution": "unifrom"}, "unknown distribution 'unifrom': did you mean 'uniform'"),
+        ({"distribution": {"9": 0.5}}, "unknown layer pattern in distribution '9'"),
+        ({"distribution": {"0": 1.5}}, r"density of '0' must lie in \(0, 1\], got 1.5"),
+        ({"distribution": {"0": 1.0}}, "explicit densities leave density"),
+        ({"momentum": "optimiser"}, "unknown momentum source 'optimiser': did you mean 'optimizer'"),
+        ({"steps": None}, r"schedule over the whole run: pass steps=.*epochs \* len\(loader\)"),
+        ({"steps": 0}, "steps must be a positive whole number of optimizer steps, got 0"),
+        ({"steps": 2.5}, "steps must be a positive whole number"),
+        ({"steps": True}, "steps must be a positive whole number"),
+        ({"update_every": -1}, "update_every must be a positive"),
+        ({"steps_per_epoch": "7"}, "steps_per_epoch must be a positive"),
+        ({"window_tolerance": 1}, r"window_tolerance must lie in \[0, 1\), got 1"),
+        ({"window_tolerance": "0"}, "window_tolerance must lie in"),
+        ({"method": "snip"}, r"'snip' scores weights on data: pass calibration=lambda: loss_function"),
+        ({"method": "grasp", "calibration": torch.zeros(2)}, "'grasp' scores weights on data"),
+        ({"method": "synflow"}, "'synflow' needs the shape of an input: pass calibration=<one example batch>"),
+        ({"cost_power": 0.5}, "cost_power needs costs"),
+        ({"cost_power": 0.5, "costs": {"0": 1.0}}, "costs lack layer '2'"),
+        ({"method": "sr-ste", "density": 0.1}, "'sr-ste' has density 0.5 by construction: leave density out"),
+        ({"method": "top-kast", "grow": lambda layer: layer.weight}, "'top-kast' chooses its masks in one piece"),
+    ],
+)
+def test_bad_arguments_change_nothing(change, message):
+    model = small_net()
+    optimizer, before = sgd(model), copy.deepcopy(model)
+    with pytest.raises(ConfigurationError, match=message):
+        regrow.sparsify(model, optimizer, **{**GOOD, **change})
+    assert same_weights(model, before)
+    assert regrow.handle_of(optimizer) is None
+    handle = regrow.sparsify(model, optimizer, **GOOD)
+    assert handle.nonzeros == 103
+
+
+def test_a_failing_calibration_leaves_the_model_alone():
+    model = small_net()
+    optimizer, before = sgd(model), copy.deepcopy(model)
+
+    def broken():
+        raise KeyError("no data")
+
+    with pytest.raises(KeyError, match="no data"):
+        regrow.sparsify(model, optimizer, "snip", density=0.3, calibration=broken)
+    with pytest.raises(NonFiniteError, match="non-finite score in layer 0: check inputs and loss"):
+        regrow.sparsify(model, optimizer, "snip", density=0.3, calibration=lambda: model(torch.full((1, 12), torch.inf)).sum())
+    assert same_weights(model, before)
+    assert regrow.handle_of(optimizer) is None
+
+
+def test_numbers_of_numpy_are_numbers():
+    model = small_net()
+    handle = regrow.sparsify(
+        model, sgd(model), density=np.float32(0.25), steps=np.int64(40), update_every=np.int32(4), seed=np.int64(0)
+    )
+    plain = sparse_run(density=0.25)[2]
+    assert torch.equal(bits(handle), bits(plain))
+    assert type(handle.state_dict()["identity"]["steps"]) is int
+
+
+def test_error_kinds_are_builtin_kinds_too():
+    for kind, builtin in (
+        (ConfigurationError, ValueError),
+        (UnsupportedError, TypeError),
+        (StateError, RuntimeError),
+        (NonFiniteError, FloatingPointError),
+    ):
+        assert issubclass(kind, builtin)
+        assert issubclass(kind, RegrowError)
+
+
+def test_unknown_without_any_valid_name():
+    assert str(unknown("layer", "x", [])) == "unknown layer 'x': Valid: "

@@ -1,0 +1,91 @@
+"""Two gloo ranks: the same masks everywhere, equal to one process with the whole batch, or a loud stop."""
+
+import pytest
+import torch
+import two_ranks
+from training import loss_of
+
+from regrow.ranks import Ranks, fingerprint
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.multiprocessing.spawn(two_ranks.work, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def single():
+    return {name: two_ranks.run(None, method=name) for name in ("sparse-momentum", "rigl")}
+
+
+@pytest.mark.parametrize("scenario", ["plain", "rigl", "bucket views", "sparsify first", "accumulation"])
+def test_ranks_agree_and_equal_one_process(both, single, scenario):
+    first, second = (results[scenario] for results in both)
+    alone = single["rigl" if scenario == "rigl" else "sparse-momentum"]
+    assert torch.equal(first["masks"], second["masks"])
+    assert torch.equal(first["weights"], second["weights"])
+    assert first["updates"] == alone["updates"] >= 3
+    assert torch.equal(first["masks"], alone["masks"])
+    torch.testing.assert_close(first["weights"], alone["weights"], rtol=1e-9, atol=1e-12)
+
+
+def test_masks_are_compared_at_the_start_and_at_every_update(both):
+    for results in both:
+        assert results["plain"]["compared"] == results["plain"]["updates"] + 1
+
+
+def test_growth_evidence_is_the_average_over_ranks(both, single):
+    for results in both:
+        torch.testing.assert_close(
+            results["plain"]["evidence"], single["sparse-momentum"]["evidence"], rtol=1e-9, atol=1e-12
+        )
+        torch.testing.assert_close(
+            results["accumulation"]["evidence"], single["sparse-momentum"]["evidence"], rtol=1e-9, atol=1e-12
+        )
+
+
+def test_different_seeds_stop_every_rank_before_anything_changes(both):
+    for results in both:
+        assert "masks differ between ranks at the start" in results["different seed"]["error"]
+        assert "same seed" in results["different seed"]["error"]
+        assert results["different seed"]["untouched"] == 16 * 12
+
+
+def test_drifting_ranks_stop_at_the_update(both):
+    for results in both:
+        assert "masks differ between ranks at topology update 0 (step 4)" in results["drifting"]["error"]
+        assert results["drifting"]["step"] == 4
+        assert results["drifting"]["kept"]
+
+
+def test_ranks_may_be_ignored(both):
+    assert [results["alone"]["size"] for results in both] == [1, 1]
+    assert not torch.equal(both[0]["alone"]["masks"], both[1]["alone"]["masks"])
+
+
+def test_calibration_is_averaged(both):
+    assert torch.equal(both[0]["calibrated"]["masks"], both[1]["calibrated"]["masks"])
+    model = two_ranks.network()
+    scores = [m.weight for m in model[::2]]
+    whole = torch.autograd.grad(loss_of(model, two_ranks.data(count=1)[0]), scores)
+    products = torch.cat([(w * g).abs().flatten() for w, g in zip(scores, whole, strict=True)])
+    kept = both[0]["calibrated"]["masks"]
+    assert products[kept].min() >= products[~kept].max() * (1 - 1e-5)
+
+
+def test_without_a_process_group_there_is_one_rank():
+    ranks = Ranks()
+    assert ranks.size == 1
+    tensor = torch.ones(3)
+    assert ranks.average(tensor) is tensor
+    assert ranks.agree([tensor > 0], "now") == fingerprint([tensor > 0])
+
+
+def test_fingerprints_tell_masks_apart():
+    masks = [torch.rand(5, 7) > 0.5, torch.rand(4) > 0.5]
+    flipped = [masks[0].clone(), masks[1].clone()]
+    flipped[1][2] ^= True
+    assert fingerprint(masks) == fingerprint([m.clone() for m in masks])
+    assert fingerprint(masks) != fingerprint(flipped)

@@ -1,0 +1,94 @@
+"""The growth window: open in the last K steps before an update, known before each step."""
+
+import copy
+
+import pytest
+import torch
+from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
+
+import regrow
+
+
+def openings(handle, model, optimizer, count):
+    """Before each step: does the handle ask for gradients of missing weights?"""
+    found = []
+    for batch in batches(count):
+        found.append(handle.needs_missing_gradients)
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"window_tolerance": 0}, [True] * 12),
+        ({"window_tolerance": 0.3}, [False] * 1 + [True] * 5 + [False] * 1 + [True] * 5),
+        ({"window_tolerance": 0.3, "steps": 12}, [False] * 1 + [True] * 5 + [False] * 6),
+        ({"method": "set"}, [False] * 12),
+        ({"method": "static"}, [False] * 12),
+        ({"method": "rigl"}, [True] + [False] * 5 + [True] + [False] * 5),
+    ],
+)
+def test_when_the_window_is_open(arguments, expected):
+    """mu = 0.78 and tolerance 0.3 give K = ceil(log 0.3 / log 0.78) = 5 of 6 steps."""
+    model, optimizer, handle = sparse_run(
+        **{"steps": 60, "update_every": 6, "optimizer": lambda m: sgd(m, momentum=0.78), **arguments}
+    )
+    assert openings(handle, model, optimizer, 12) == expected
+
+
+def test_the_widest_group_decides():
+    model = small_net()
+    groups = [{"params": model[0].parameters(), "momentum": 0.1}, {"params": model[2:].parameters(), "momentum": 0.5}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    handle = regrow.sparsify(model, optimizer, density=0.3, steps=60, update_every=20)
+    assert handle.window.length(0) == 10
+    assert handle.parameters[0].moments.family is handle.parameters[1].moments.family
+
+
+def test_the_window_forgets_after_an_update():
+    model, optimizer, handle = sparse_run(update_every=6, window_tolerance=0.3, optimizer=lambda m: sgd(m, momentum=0.5))
+    train(model, optimizer, batches(6))
+    assert handle.updates == 1
+    assert handle.parameters[0].moments.first is None
+    assert not handle.needs_missing_gradients
+
+
+def test_no_copy_of_the_gradient_outside_the_window():
+    model, _, handle = sparse_run(update_every=20, window_tolerance=0.5)
+    assert not handle.needs_missing_gradients
+    loss_of(model, batches(1)[0]).backward()
+    assert all(sparse.incoming is None for sparse in handle.parameters)
+
+
+def test_first_update_agrees_between_windows():
+    """The masks of a window of K steps and of full momentum agree closely at the first update."""
+    masks = []
+    for tolerance in (0, 1e-3):
+        model, optimizer, handle = sparse_run(
+            steps=400, update_every=30, window_tolerance=tolerance, optimizer=lambda m: sgd(m, momentum=0.7)
+        )
+        assert handle.window.length(0) == (30 if tolerance == 0 else 20)
+        train(model, optimizer, batches(30))
+        assert handle.updates == 1
+        masks.append(bits(handle))
+    assert (masks[0] == masks[1]).float().mean() >= 0.99
+
+
+@pytest.mark.parametrize("at", [3, 5, 6, 9])
+def test_resume_inside_and_outside_the_window_is_bit_identical(at):
+    arguments = {"update_every": 6, "window_tolerance": 0.3, "optimizer": lambda m: sgd(m, momentum=0.78)}
+    model, optimizer, handle = sparse_run(**arguments)
+    data = batches(14)
+    train(model, optimizer, data[:at])
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), handle.state_dict()))
+    train(model, optimizer, data[at:])
+    fresh, fresh_optimizer, fresh_handle = sparse_run(seed=7, **arguments)
+    fresh.load_state_dict(saved[0])
+    fresh_optimizer.load_state_dict(saved[1])
+    fresh_handle.load_state_dict(saved[2])
+    train(fresh, fresh_optimizer, data[at:])
+    assert torch.equal(bits(handle), bits(fresh_handle))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), fresh.parameters(), strict=True))

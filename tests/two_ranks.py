@@ -1,0 +1,125 @@
+"""What each of two processes does in the tests of distributed runs: all scenarios in one start-up, results in a file."""
+
+import contextlib
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from training import batches, bits, loss_of, sgd, small_net
+
+import regrow
+from regrow.errors import StateError
+from regrow.ranks import Ranks
+
+STEPS = 13
+ARGUMENTS = {"density": 0.3, "steps": 40, "update_every": 4, "window_tolerance": 0}
+
+
+def data(rank=None, count=STEPS):
+    """Whole batches in float64, or a rank's half of each."""
+    whole = [(x.double(), y) for x, y in batches(count)]
+    return whole if rank is None else [(x[rank::2], y[rank::2]) for x, y in whole]
+
+
+def network():
+    return small_net().double()
+
+
+def run(rank, micro_batches=1, method="sparse-momentum", wrap_first=True, **options):
+    """Train with or without (rank None) DistributedDataParallel; masks, weights, first evidence and number of comparisons."""
+    inner = network()
+    ddp = (lambda m: DistributedDataParallel(m, **options)) if rank is not None else (lambda m: m)
+    model = ddp(inner) if wrap_first else inner
+    optimizer = sgd(inner)
+    with counted() as comparisons:
+        handle = regrow.sparsify(model, optimizer, method, **ARGUMENTS)
+        model = model if wrap_first else ddp(inner)
+        evidence = None
+        for inputs, targets in data(rank):
+            optimizer.zero_grad()
+            parts = list(zip(inputs.chunk(micro_batches), targets.chunk(micro_batches), strict=True))
+            for index, part in enumerate(parts):
+                waiting = index < len(parts) - 1 and rank is not None
+                with model.no_sync() if waiting else contextlib.nullcontext():
+                    (loss_of(model, part) / len(parts)).backward()
+            optimizer.step()
+            first = handle.parameters[0].moments.first
+            evidence = first.clone() if evidence is None and first is not None else evidence
+    weights = torch.cat([p.detach().flatten() for p in inner.parameters()])
+    return {
+        "masks": bits(handle), "weights": weights, "evidence": evidence, "updates": handle.updates, "compared": len(comparisons)
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def counted():
+    calls, agree = [], Ranks.agree
+    Ranks.agree = lambda self, masks, when: calls.append(when) or agree(self, masks, when)
+    try:
+        yield calls
+    finally:
+        Ranks.agree = agree
+
+
+def different_seed(rank):
+    model = network()
+    try:
+        regrow.sparsify(model, sgd(model), **ARGUMENTS, seed=rank)
+    except StateError as error:
+        return {"error": str(error), "untouched": int(model[0].weight.count_nonzero())}
+    return {"error": None}
+
+
+def drifting(rank):
+    """Gradients that nobody averages: masks part at the first update."""
+    model = network()
+    optimizer = sgd(model, lr=1.0)
+    handle = regrow.sparsify(model, optimizer, **ARGUMENTS)
+    start = bits(handle).clone()
+    try:
+        for batch in data(rank):
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+    except StateError as error:
+        return {"error": str(error), "step": handle.step, "kept": torch.equal(bits(handle), start)}
+    return {"error": None}
+
+
+def alone(rank):
+    """``process_group=False``: every rank for itself, here with its own seed."""
+    model = network()
+    handle = regrow.sparsify(model, sgd(model), **ARGUMENTS, seed=rank, process_group=False)
+    return {"masks": bits(handle), "size": handle.network.ranks.size}
+
+
+def calibrated(rank):
+    """SNIP on a different batch per rank: scores are averaged, masks agree."""
+    model = network()
+    batch = data(rank, 1)[0]
+    handle = regrow.sparsify(model, sgd(model), "snip", density=0.3, calibration=lambda: loss_of(model, batch))
+    return {"masks": bits(handle)}
+
+
+SCENARIOS = {
+    "plain": run,
+    "rigl": lambda rank: run(rank, method="rigl"),
+    "bucket views": lambda rank: run(rank, gradient_as_bucket_view=True),
+    "sparsify first": lambda rank: run(rank, wrap_first=False),
+    "accumulation": lambda rank: run(rank, micro_batches=2),
+    "different seed": different_seed,
+    "drifting": drifting,
+    "alone": alone,
+    "calibrated": calibrated,
+}
+
+
+def work(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        results = {name: scenario(rank) for name, scenario in SCENARIOS.items()}
+        torch.save(results, Path(folder) / f"rank{rank}.pt")
+    finally:
+        dist.destroy_process_group()
