@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import StateError, UnsupportedError
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 OPTIMIZERS = {
     "sgd": lambda p, **k: SGD(p, lr=0.1, **k),
@@ -32,7 +32,10 @@ OPTIMIZERS = {
 }
 FUSED = {name for name in OPTIMIZERS if name.split("-")[0] in ("sgd", "adam", "adamw", "adagrad")}
 VARIANTS = [
-    (name, variant) for name in OPTIMIZERS for variant in ("default", "foreach", "fused") if variant != "fused" or name in FUSED
+    (name, variant)
+    for name in OPTIMIZERS
+    for variant in ("default", "foreach", "fused")
+    if variant != "fused" or name in FUSED
 ]
 
 
@@ -173,7 +176,7 @@ def test_optimizer_state_loaded_into_place_goes_on():
         train(model, optimizer, batches(6))
     model, optimizer, handle = runs[0]
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for (m, o, _) in runs:
+    for m, o, _ in runs:
         train(m, o, batches(7, seed=2))
     assert handle.updates == 3
     assert same_weights(model, runs[1][0])

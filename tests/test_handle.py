@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import SWALR, AveragedModel
-from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def test_properties_and_repr():
@@ -25,7 +25,11 @@ def test_properties_and_repr():
     assert repr(handle) == "Handle(sparse-momentum, 103 of 344 weights, step 5, 1 topology updates)"
     assert handle.prune_rate < 0.2
     assert [record.step for record in handle.journal] == [4]
-    assert {name: tuple(mask.shape) for name, mask in handle.masks.items()} == {"0": (16, 12), "2": (8, 16), "4": (3, 8)}
+    assert {name: tuple(mask.shape) for name, mask in handle.masks.items()} == {
+        "0": (16, 12),
+        "2": (8, 16),
+        "4": (3, 8),
+    }
 
 
 @pytest.mark.parametrize("depth", [1, 2])

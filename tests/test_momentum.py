@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
-from training import batches, loss_of, small_net
 
 import regrow
 from regrow.errors import ConfigurationError
 from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, family_of, reset_slots, window_length
+from training import batches, loss_of, small_net
 
 FIRST_MOMENTS = {
     "momentum": (lambda p, mu: SGD(p, lr=0.05, momentum=mu), "momentum_buffer"),
@@ -40,7 +40,14 @@ def observed(make, tolerance, steps=15, update_every=15, **arguments):
         return layer.momentum.abs()
 
     handle = regrow.sparsify(
-        model, optimizer, density=0.3, steps=200, update_every=update_every, grow=spy, window_tolerance=tolerance, **arguments
+        model,
+        optimizer,
+        density=0.3,
+        steps=200,
+        update_every=update_every,
+        grow=spy,
+        window_tolerance=tolerance,
+        **arguments,
     )
     dense = [nn.Parameter(w.detach().clone()) for w in weights]
     twin, gradients = make(dense), []
@@ -150,7 +157,14 @@ def test_family_of():
 
 @pytest.mark.parametrize(
     ("coefficient", "tolerance", "interval", "expected"),
-    [(0.9, 1e-3, 540, 66), (0.9, 1e-3, 50, 50), (0.99, 1e-3, 1000, 688), (0.5, 1e-3, 99, 10), (0.9, 0, 7, 7), (0.0, 0.1, 7, 7)],
+    [
+        (0.9, 1e-3, 540, 66),
+        (0.9, 1e-3, 50, 50),
+        (0.99, 1e-3, 1000, 688),
+        (0.5, 1e-3, 99, 10),
+        (0.9, 0, 7, 7),
+        (0.0, 0.1, 7, 7),
+    ],
 )
 def test_window_length(coefficient, tolerance, interval, expected):
     assert window_length(coefficient, tolerance, interval) == expected
@@ -170,7 +184,13 @@ def test_a_criterion_that_reads_what_it_did_not_declare(attribute):
     model = small_net()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
     handle = regrow.sparsify(
-        model, optimizer, "set", density=0.3, steps=40, update_every=2, grow=lambda layer: getattr(layer, attribute).abs()
+        model,
+        optimizer,
+        "set",
+        density=0.3,
+        steps=40,
+        update_every=2,
+        grow=lambda layer: getattr(layer, attribute).abs(),
     )
     masks = {name: mask.clone() for name, mask in handle.masks.items()}
     data = batches(2)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.amp import GradScaler
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import ConfigurationError
 from regrow.parameter import momentum_scales
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 
 def first(handle):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch import nn
-from training import sgd
 
 import regrow
 from regrow.plan import uses_per_weight
+from training import sgd
 
 
 class Net(nn.Module):

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 import regrow
+from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def openings(handle, model, optimizer, count):
@@ -49,7 +49,9 @@ def test_the_widest_group_decides():
 
 
 def test_the_window_forgets_after_an_update():
-    model, optimizer, handle = sparse_run(update_every=6, window_tolerance=0.3, optimizer=lambda m: sgd(m, momentum=0.5))
+    model, optimizer, handle = sparse_run(
+        update_every=6, window_tolerance=0.3, optimizer=lambda m: sgd(m, momentum=0.5)
+    )
     train(model, optimizer, batches(6))
     assert handle.updates == 1
     assert handle.parameters[0].moments.first is None
