@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from manual import Manual
 from torch import nn
 
 import regrow
+from manual import Manual
 from regrow.attach import handle_of
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.methods import build
