@@ -122,12 +122,12 @@ class SparseNetwork:
             sparse.mask_state()
 
     def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
-        """Let a method act on every layer around an optimizer step; with ``gradients`` on those that have one."""
+        """Let a method act on every layer that is not frozen around an optimizer step; with ``gradients`` on those that have one."""
         if action is None:
             return
         for index, layer in enumerate(self.layers):
             sparse, grad = self.of(layer), layer.parameter.grad
-            if gradients and grad is None:
+            if not layer.parameter.requires_grad or (gradients and grad is None):
                 continue
             action(
                 StepView(
@@ -189,8 +189,10 @@ class SparseNetwork:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
             self._write(view, mask, again, window_stays_open)
-            if update.targets is not None:
-                self.counts[view.index] = update.targets[view.place]
+        if update.targets is not None:
+            taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
+            present = [int(self.mask(layer).count_nonzero()) for layer in self.layers]
+            self.counts = [taking_part.get(i, count) for i, count in enumerate(present)]
         self.memory = update.memory
         self.updates += 1
         if self.settings.method.shadow is not None:

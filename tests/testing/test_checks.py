@@ -115,6 +115,17 @@ class Forgetful:
         return torch.full_like(layer.weight, float(self.calls)) * layer.weight.sin().mul(self.calls).cos()
 
 
+def shrinks_everything(setup):
+    """Decays all weights in each forward pass, frozen or not."""
+
+    def decay(module, *_):
+        with torch.no_grad():
+            module[3].weight.mul_(0.9)
+
+    setup.model.register_forward_pre_hook(decay)
+    return at_random(setup)
+
+
 def misreported(update):
     change = rewire(update, Prune(), None, Grow())
     return Change(change.masks, [torch.zeros_like(m) for m in change.masks], change.grown)
@@ -144,6 +155,7 @@ BROKEN = {
     "check_global_randomness": sound(grow=Grow(global_noise)),
     "check_resume": sound(grow=Grow(Forgetful())),
     "check_journal": sound(rewire=misreported),
+    "check_frozen_layers": sound(initial=shrinks_everything),
     "check_degenerate_shapes": sound(redistribute=Redistribute(share_of_weight_range)),
     "check_dtypes": sound(prune=Prune(single_precision_only)),
     "check_optimizers": sound(prune=Prune(needs_buffer)),

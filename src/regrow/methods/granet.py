@@ -7,6 +7,7 @@ from dataclasses import replace
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.cycle import Change, rewire
+from regrow.topology.distribution import reachable
 from regrow.topology.grow import Grow
 from regrow.topology.prune import Prune, floor_fraction, globally_smallest
 from regrow.topology.schedule import When, cosine, cubic
@@ -44,7 +45,9 @@ def method(start_density: float = 0.5, prune_rate: float = 0.5, begin: float = 0
 @needs("gradient")
 def _prune_then_regenerate(update: Update) -> Change:
     layers, scores = update.layers, [score.magnitude(layer) for layer in update.layers]
-    cut = globally_smallest(layers, scores, sum(layer.nnz for layer in layers) - sum(update.targets or []))
+    # Where layers are frozen, the others may already hold fewer weights than their own targets add up to.
+    update.targets = reachable(update.targets or [], [layer.nnz for layer in layers])
+    cut = globally_smallest(layers, scores, sum(layer.nnz for layer in layers) - sum(update.targets))
     thinner = [replace(layer, mask=layer.mask & ~gone) for layer, gone in zip(layers, cut, strict=True)]
     inner = replace(update, layers=thinner, targets=None)
     change = rewire(inner, Prune(count=floor_fraction), None, Grow(score.gradient))

@@ -85,7 +85,8 @@ def check_layers_live(subject: Subject) -> None:
     trial = Trial(subject)
     for state in trial.run():
         for name, weight, mask, _ in state.layers():
-            assert mask.dtype == torch.bool and mask.shape == weight.shape, f"mask of {name} changed its form"
+            form = (mask.dtype, mask.shape)
+            assert form == (torch.bool, weight.shape), f"the mask of {name} became {form}"
             count = int(mask.count_nonzero())
             assert 1 <= count <= mask.numel(), f"{name} has {count} of {mask.numel()} weights after step {state.done}"
 
@@ -196,6 +197,24 @@ def check_journal(subject: Subject) -> None:
         assert trial.handle.journal, "updates were not journalled"
 
 
+def check_frozen_layers(subject: Subject) -> None:
+    """A layer frozen during training keeps its mask and its weights; the others go on within the budget."""
+    trial = Trial(subject)
+    list(trial.run(3))
+    frozen = trial.handle.network.layers[1]
+    frozen.parameter.requires_grad_(False)
+    weight, mask = frozen.parameter.detach().clone(), trial.handle.network.mask(frozen).clone()
+    while trial.done < STEPS:
+        trial.backward()
+        trial.optimizer.step()
+        trial.done += 1
+        assert torch.equal(trial.handle.network.mask(frozen), mask), f"a frozen mask changed at step {trial.done}"
+        assert torch.equal(frozen.parameter, weight), f"frozen weights changed at step {trial.done}"
+        if trial.handle.method.budget in ("constant", "schedule"):
+            counts = (trial.handle.nonzeros, trial.handle.budget)
+            assert counts[0] == counts[1], f"{counts[0]} weights at step {trial.done}, budget {counts[1]}"
+
+
 def check_degenerate_shapes(subject: Subject) -> None:
     """Layers of one weight, density 1, tied scores and dead units neither fail nor break the budget."""
     cases: list[dict[str, Any]] = [
@@ -233,6 +252,7 @@ CHECKS: list[Check] = [
     check_global_randomness,
     check_resume,
     check_journal,
+    check_frozen_layers,
     check_degenerate_shapes,
     check_dtypes,
     check_optimizers,
@@ -247,10 +267,13 @@ class _DenseMomentum:
         self.trial, self.coefficient = trial, coefficient
         self.buffers = {id(s.parameter): torch.zeros_like(s.parameter) for s in trial.handle.parameters}
         for sparse in trial.handle.parameters:
-            sparse.parameter.register_hook(lambda grad, key=id(sparse.parameter): self._smooth(key, grad))
+            sparse.parameter.register_hook(self._smoother(self.buffers[id(sparse.parameter)]))
 
-    def _smooth(self, key: int, grad: Tensor) -> None:
-        self.buffers[key].mul_(self.coefficient).add_(grad)
+    def _smoother(self, buffer: Tensor) -> Callable[[Tensor], None]:
+        def smooth(grad: Tensor) -> None:
+            buffer.mul_(self.coefficient).add_(grad)
+
+        return smooth
 
     def layers(self) -> list[Tensor]:
         return [

@@ -1,0 +1,114 @@
+"""Bad input around a sparse run: a clear error that names what and the remedy, before any state changes."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import regrow
+from manual import Manual
+from regrow.attach import handle_of
+from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from regrow.methods import build
+
+
+def net():
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def refused(error, match, model=None, optimizer=None, **arguments):
+    """``sparsify`` must raise, and leave model and optimizer as they were."""
+    model = net() if model is None else model
+    before = copy.deepcopy(model.state_dict())
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(error, match=match):
+        regrow.sparsify(model, optimizer, **arguments)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert handle_of(optimizer) is None
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert all(bool((before[k] != v).all()) for k, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize("density", [0, -0.1, 1.5, "half", float("nan")])
+def test_density_outside_its_range(density):
+    refused(ConfigurationError, r"density must lie in \(0, 1\]", density=density, steps=10)
+
+
+def test_density_missing_or_too_low_for_the_layers():
+    refused(ConfigurationError, "density is missing", steps=10)
+    refused(ConfigurationError, "every layer needs at least one weight", density=0.01, steps=10)
+
+
+@pytest.mark.parametrize("method", ["gradual-pruning", "lottery-ticket", "han", "mest", "granet"])
+def test_a_final_density_that_does_not_fit_fails_at_once_and_not_at_a_later_update(method):
+    refused(ConfigurationError, "does not fit 2 layers", method=method, density=0.01, steps=10)
+
+
+@pytest.mark.parametrize("name", ["steps", "update_every", "steps_per_epoch"])
+@pytest.mark.parametrize("value", [0, -3, 2.5])
+def test_counts_of_steps(name, value):
+    arguments = {"steps": 10, name: value}
+    refused(ConfigurationError, f"{name} must be a positive whole number", density=0.5, **arguments)
+
+
+@pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "granet", "gradual-pruning", "dsr", "mest"])
+def test_schedules_need_the_number_of_steps(method):
+    refused(ConfigurationError, f"'{method}' has a schedule over the whole run: pass steps=", method=method, density=0.5)
+
+
+def test_unknown_names():
+    refused(ConfigurationError, "did you mean 'sparse-momentum'", method="sparse_momentum", density=0.5, steps=10)
+    refused(ConfigurationError, "did you mean 'fully-sparse'", scope="fully sparse", density=0.5, steps=10)
+    refused(ConfigurationError, "did you mean 'er'", distribution="erg", density=0.5, steps=10)
+    refused(ConfigurationError, "unknown layer pattern", scope=regrow.Scope(dense=("fc*",)), density=0.5, steps=10)
+    refused(ConfigurationError, "unknown momentum source", momentum="adam", density=0.5, steps=10)
+    refused(ConfigurationError, "window_tolerance", window_tolerance=1.0, density=0.5, steps=10)
+
+
+def test_an_optimizer_of_other_parameters():
+    other = torch.optim.SGD(net().parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"does not own 0\.weight"):
+        regrow.sparsify(net(), other, density=0.5, steps=10)
+
+
+def test_a_model_without_a_layer_to_make_sparse():
+    refused(ConfigurationError, "no layer to make sparse", model=nn.LayerNorm(4), density=0.5, steps=10)
+
+
+@pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "granet", "srigl", "snfs-erk"])
+def test_a_non_finite_gradient_at_an_update_leaves_the_masks(method):
+    phase = build(method, {}).when.phase
+    run = Manual(method, [torch.rand(4, 6)], density=0.5, steps=40, update_every=4)
+    for _ in range(3 if phase == "after" else 4):
+        run.step(torch.rand(4, 6))
+    masks, updates, journal = run.masks, run.handle.updates, len(run.handle.journal)
+    poisoned = torch.rand(4, 6)
+    poisoned[run.masks[0]] = float("nan")
+    with pytest.raises(NonFiniteError, match="masks were left as they are"):
+        run.step(poisoned)
+    assert torch.equal(run.masks[0], masks[0])
+    assert (run.handle.updates, len(run.handle.journal)) == (updates, journal)
+
+
+def test_state_of_another_run_is_refused_before_anything_changes():
+    run = Manual("rigl", [torch.rand(4, 6)], density=0.5, steps=40, update_every=4)
+    state = run.handle.state_dict()
+    for other, message in (
+        (Manual("set", [torch.rand(4, 6)], density=0.5, steps=40, update_every=4), "method = 'rigl'"),
+        (Manual("rigl", [torch.rand(4, 6)], density=0.25, steps=40, update_every=4), "density = 0.5"),
+        (Manual("rigl", [torch.rand(4, 6)], density=0.5, steps=40, update_every=4, seed=1), "seed = 0"),
+        (Manual("rigl", [torch.rand(6, 6)], density=0.5, steps=40, update_every=4), "needs 5"),
+    ):
+        before = other.handle.state_dict()
+        with pytest.raises(StateError, match=message):
+            other.handle.load_state_dict(state)
+        after = other.handle.state_dict()
+        assert all(torch.equal(before["masks"][k], v) for k, v in after["masks"].items())
+        assert before["step"] == after["step"]
+    with pytest.raises(StateError, match=r"handle\.state_dict"):
+        run.handle.load_state_dict({"masks": {}})
+    with pytest.raises(StateError, match="format 99"):
+        run.handle.load_state_dict({**state, "version": 99})
