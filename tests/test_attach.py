@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import StateError, UnsupportedError
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 OPTIMIZERS = {
     "sgd": lambda p, **k: SGD(p, lr=0.1, **k),
@@ -32,7 +32,10 @@ OPTIMIZERS = {
 }
 FUSED = {name for name in OPTIMIZERS if name.split("-")[0] in ("sgd", "adam", "adamw", "adagrad")}
 VARIANTS = [
-    (name, variant) for name in OPTIMIZERS for variant in ("default", "foreach", "fused") if variant != "fused" or name in FUSED
+    (name, variant)
+    for name in OPTIMIZERS
+    for variant in ("default", "foreach", "fused")
+    if variant != "fused" or name in FUSED
 ]
 
 
@@ -110,7 +113,7 @@ def test_unsupported_optimizers_are_refused(make, what):
 def test_sparsify_twice_is_refused():
     model, optimizer, handle = sparse_run()
     before = bits(handle).clone()
-    with pytest.raises(StateError, match="already.*detach"):
+    with pytest.raises(StateError, match=r"already.*detach"):
         regrow.sparsify(model, optimizer, density=0.5, steps=10)
     with pytest.raises(StateError, match=r"0\.weight is sparsified already.*detach"):
         regrow.sparsify(model, sgd(model), density=0.5, steps=10)
@@ -173,10 +176,22 @@ def test_optimizer_state_loaded_into_place_goes_on():
         train(model, optimizer, batches(6))
     model, optimizer, handle = runs[0]
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for (m, o, _) in runs:
+    for m, o, _ in runs:
         train(m, o, batches(7, seed=2))
     assert handle.updates == 3
     assert same_weights(model, runs[1][0])
+    assert_sparse(handle)
+
+
+def test_optimizer_state_of_other_masks_is_masked():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(2))
+    dense = small_net()
+    dense_optimizer = sgd(dense)
+    train(dense, dense_optimizer, batches(3))
+    optimizer.load_state_dict(dense_optimizer.state_dict())
+    assert optimizer.state[model[0].weight]["momentum_buffer"].count_nonzero() == 16 * 12
+    train(model, optimizer, batches(1))
     assert_sparse(handle)
 
 

@@ -8,10 +8,10 @@ from operator import itemgetter
 import pytest
 import torch
 from torch import nn
-from training import assert_sparse, batches, bits, loss_of, same_weights, sparse_run, train
 
 import regrow
 from regrow.errors import StateError
+from training import assert_sparse, batches, bits, loss_of, same_weights, sparse_run, train
 
 ORDERS = {
     "model, optimizer": lambda m, o, h: copy.deepcopy((m, o)),

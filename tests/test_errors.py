@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from training import bits, same_weights, sgd, small_net, sparse_run
 
 import regrow
 from regrow.errors import ConfigurationError, NonFiniteError, RegrowError, StateError, UnsupportedError, unknown
+from training import bits, same_weights, sgd, small_net, sparse_run
 
 GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
 
@@ -78,7 +78,9 @@ def test_a_failing_calibration_leaves_the_model_alone():
     with pytest.raises(KeyError, match="no data"):
         regrow.sparsify(model, optimizer, "snip", density=0.3, calibration=broken)
     with pytest.raises(NonFiniteError, match="non-finite score in layer 0: check inputs and loss"):
-        regrow.sparsify(model, optimizer, "snip", density=0.3, calibration=lambda: model(torch.full((1, 12), torch.inf)).sum())
+        regrow.sparsify(
+            model, optimizer, "snip", density=0.3, calibration=lambda: model(torch.full((1, 12), torch.inf)).sum()
+        )
     assert same_weights(model, before)
     assert regrow.handle_of(optimizer) is None
 

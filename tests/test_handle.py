@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import SWALR, AveragedModel
-from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def test_properties_and_repr():
@@ -25,7 +25,11 @@ def test_properties_and_repr():
     assert repr(handle) == "Handle(sparse-momentum, 103 of 344 weights, step 5, 1 topology updates)"
     assert handle.prune_rate < 0.2
     assert [record.step for record in handle.journal] == [4]
-    assert {name: tuple(mask.shape) for name, mask in handle.masks.items()} == {"0": (16, 12), "2": (8, 16), "4": (3, 8)}
+    assert {name: tuple(mask.shape) for name, mask in handle.masks.items()} == {
+        "0": (16, 12),
+        "2": (8, 16),
+        "4": (3, 8),
+    }
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -73,14 +77,18 @@ def test_non_finite_numbers_stop_an_update(method, poison, what):
     train(model, optimizer, batches(7))
     updates, masks, journal = handle.updates, bits(handle).clone(), len(handle.journal)
     with pytest.raises(NonFiniteError, match=rf"({what}).*\(step 8\): masks were left as they are"):
-        for batch in batches(2, seed=4):
-            optimizer.zero_grad()
-            loss_of(model, batch).backward()
-            _poison(poison, model[2].weight, handle)
-            optimizer.step()
+        _poisoned_steps(model, optimizer, handle, poison)
     assert handle.updates == updates
     assert len(handle.journal) == journal
     assert torch.equal(bits(handle), masks)
+
+
+def _poisoned_steps(model, optimizer, handle, poison):
+    for batch in batches(2, seed=4):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        _poison(poison, model[2].weight, handle)
+        optimizer.step()
 
 
 def _poison(what, weight, handle):
@@ -178,7 +186,7 @@ def test_own_criteria_replace_the_methods():
 
 def test_rewind_belongs_to_rounds():
     _, _, handle = sparse_run()
-    with pytest.raises(ConfigurationError, match="no rounds.*lottery-ticket"):
+    with pytest.raises(ConfigurationError, match=r"no rounds.*lottery-ticket"):
         handle.rewind()
 
 

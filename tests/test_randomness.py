@@ -1,10 +1,10 @@
 """Randomness is a function of names and numbers: never of a global generator, and never touching it."""
 
 import torch
-from training import batches, bits, same_weights, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow import randomness
+from training import batches, bits, same_weights, sgd, small_net, sparse_run, train
 
 
 def test_generators_are_functions_of_their_key():

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-import two_ranks
-from training import loss_of
 
+import two_ranks
 from regrow.ranks import Ranks, fingerprint
+from training import loss_of
 
 
 @pytest.fixture(scope="module")

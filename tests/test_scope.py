@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from training import assert_sparse, sgd, train
 
 import regrow
 from regrow import Scope
 from regrow.errors import ConfigurationError, UnsupportedError
 from regrow.scope import choose, unwrap
+from training import assert_sparse, sgd, train
 
 CASES = {
     "linear": (lambda: nn.Linear(6, 4), lambda: torch.randn(5, 6), ["weight"]),
@@ -47,8 +47,7 @@ CASES = {
     "transformer": (
         lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0),
         lambda: torch.randn(5, 3, 8),
-        ["self_attn.in_proj_weight[q]", "self_attn.in_proj_weight[k]", "self_attn.in_proj_weight[v]"]
-        + ["self_attn.out_proj", "linear1", "linear2"],
+        [*(f"self_attn.in_proj_weight[{part}]" for part in "qkv"), "self_attn.out_proj", "linear1", "linear2"],
     ),
 }
 
@@ -138,7 +137,9 @@ def test_embeddings_and_positions_only_on_request():
     layers, _ = choose(model, Scope(include=(nn.Embedding, "position")))
     assert {layer.name for layer in layers} == {"position", "embed", "mix", "head"}
     optimizer = sgd(model)
-    handle = regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=2, scope=Scope(include=(nn.Embedding,)))
+    handle = regrow.sparsify(
+        model, optimizer, density=0.3, steps=40, update_every=2, scope=Scope(include=(nn.Embedding,))
+    )
     data = [(torch.randint(10, (5, 4)), torch.randint(3, (5,))) for _ in range(5)]
     train(model, optimizer, data, lambda: assert_sparse(handle))
     assert handle.updates == 2
@@ -220,7 +221,9 @@ def test_unknown_rules_name_the_nearest(scope, message):
         choose(Residual(), scope)
 
 
-@pytest.mark.parametrize("model", [nn.Embedding(4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(3, 3).requires_grad_(False)])
+@pytest.mark.parametrize(
+    "model", [nn.Embedding(4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(3, 3).requires_grad_(False)]
+)
 def test_no_layer_to_make_sparse(model):
     with pytest.raises(ConfigurationError, match="has no layer to make sparse in this scope; its parameters:"):
         choose(model)

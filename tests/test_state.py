@@ -6,10 +6,10 @@ import io
 import pytest
 import torch
 from torch import nn
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 import regrow
 from regrow.errors import StateError
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
 
 METHODS = ["sparse-momentum", "set", "rigl", "dsr", "deep-r", "top-kast", "soft-deep-r"]
 

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 import regrow
+from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def openings(handle, model, optimizer, count):
@@ -49,11 +49,21 @@ def test_the_widest_group_decides():
 
 
 def test_the_window_forgets_after_an_update():
-    model, optimizer, handle = sparse_run(update_every=6, window_tolerance=0.3, optimizer=lambda m: sgd(m, momentum=0.5))
+    model, optimizer, handle = sparse_run(
+        update_every=6, window_tolerance=0.3, optimizer=lambda m: sgd(m, momentum=0.5)
+    )
     train(model, optimizer, batches(6))
     assert handle.updates == 1
     assert handle.parameters[0].moments.first is None
     assert not handle.needs_missing_gradients
+
+
+def test_nothing_is_kept_after_the_last_update():
+    model, optimizer, handle = sparse_run(steps=10, update_every=4, window_tolerance=0)
+    train(model, optimizer, batches(8))
+    assert handle.updates == 2
+    assert not handle.needs_missing_gradients
+    assert all(sparse.moments.first is None for sparse in handle.parameters)
 
 
 def test_no_copy_of_the_gradient_outside_the_window():

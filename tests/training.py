@@ -20,8 +20,10 @@ def sparse_run(seed=0, density=0.3, optimizer=sgd, **arguments):
     """A small network with its optimizer and handle."""
     model = small_net(seed)
     stepper = optimizer(model)
-    return model, stepper, regrow.sparsify(
-        model, stepper, density=density, **{"steps": 40, "update_every": 4, **arguments}
+    return (
+        model,
+        stepper,
+        regrow.sparsify(model, stepper, density=density, **{"steps": 40, "update_every": 4, **arguments}),
     )
 
 

@@ -33,7 +33,7 @@ class LoadWatcher:
         """Weights were loaded: look at them before the next step."""
         handle = None if self._handle is None else self._handle()
         if handle is not None:
-            handle.unverified = True
+            handle.distrust()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """A copy that watches for nobody."""

@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
 
 import regrow
+from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 import torch
-from training import assert_sparse
 
 import regrow
+from training import assert_sparse
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -19,7 +19,13 @@ ARGUMENTS = {"density": 0.25, "steps": 40, "update_every": 3}
 
 def language_model():
     torch.manual_seed(0)
-    shape = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape = {
+        "vocab_size": 20,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     config = transformers.LlamaConfig(
         **shape, num_key_value_heads=2, max_position_embeddings=16, bos_token_id=1, eos_token_id=2, pad_token_id=0
     )
