@@ -181,6 +181,9 @@ SHORTCUTS = ["layer1.downsample.0", "layer2.downsample.0"]
         (Scope(dense=("@shortcut",)), {"stem", *CONVS, "fc"}),
         (["layer1.*", nn.Linear], {"stem", *CONVS[2:], SHORTCUTS[1]}),
         (Scope(dense=(nn.Conv2d,)), {"fc"}),
+        (Scope(dense=nn.Conv2d), {"fc"}),
+        (Scope(dense="@last"), {"stem", *CONVS, *SHORTCUTS}),
+        (nn.Conv2d, {"fc"}),
         (["*.conv1.weight"], {"stem", *CONVS[1::2], *SHORTCUTS, "fc"}),
     ],
 )

@@ -33,10 +33,17 @@ class SparseParameter:
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
-        self._hooks = [
-            parameter.register_hook(_weakly(self._announce)),
-            parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
+        self._hooks = self._hook()
+
+    def _hook(self) -> list[Any]:
+        frozen = not self.parameter.requires_grad
+        self.parameter.requires_grad_(True)  # a copy of a layer that is frozen just now needs its hooks too
+        hooks = [
+            self.parameter.register_hook(_weakly(self._announce)),
+            self.parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
         ]
+        self.parameter.requires_grad_(not frozen)
+        return hooks
 
     @property
     def mask(self) -> Tensor:
