@@ -72,6 +72,40 @@ def test_muon_with_a_companion_for_biases():
     assert not torch.equal(bits(handle), start)
 
 
+class Lion(torch.optim.Optimizer):
+    """A third-party optimizer: sign of a mixed momentum."""
+
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                moment = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.add_(moment.mul(0.9).add(p.grad, alpha=0.1).sign(), alpha=-group["lr"])
+                moment.mul_(0.99).add_(p.grad, alpha=0.01)
+
+
+def test_an_optimizer_nobody_has_heard_of():
+    model, optimizer, handle = sparse_run(optimizer=lambda m: Lion(m.parameters()))
+    start = bits(handle).clone()
+    train(model, optimizer, batches(13), lambda: assert_sparse(handle))
+    assert handle.updates == 3
+    assert not torch.equal(bits(handle), start)
+
+
+def test_two_handles_do_not_meet():
+    runs = [sparse_run(seed=seed) for seed in (0, 1)]
+    for batch in batches(9):
+        for model, optimizer, _ in runs:
+            train(model, optimizer, [batch])
+    alone_model, alone_optimizer, alone = sparse_run(seed=1)
+    train(alone_model, alone_optimizer, batches(9))
+    assert torch.equal(bits(runs[1][2]), bits(alone))
+    assert same_weights(runs[1][0], alone_model)
+
+
 @pytest.mark.parametrize("as_keyword", [False, True])
 @pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "top-kast"])
 def test_a_closure_equals_the_plain_loop_bit_for_bit(method, as_keyword):
@@ -113,7 +147,7 @@ def test_unsupported_optimizers_are_refused(make, what):
 def test_sparsify_twice_is_refused():
     model, optimizer, handle = sparse_run()
     before = bits(handle).clone()
-    with pytest.raises(StateError, match="already.*detach"):
+    with pytest.raises(StateError, match=r"already.*detach"):
         regrow.sparsify(model, optimizer, density=0.5, steps=10)
     with pytest.raises(StateError, match=r"0\.weight is sparsified already.*detach"):
         regrow.sparsify(model, sgd(model), density=0.5, steps=10)
@@ -180,6 +214,18 @@ def test_optimizer_state_loaded_into_place_goes_on():
         train(m, o, batches(7, seed=2))
     assert handle.updates == 3
     assert same_weights(model, runs[1][0])
+    assert_sparse(handle)
+
+
+def test_optimizer_state_of_other_masks_is_masked():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(2))
+    dense = small_net()
+    dense_optimizer = sgd(dense)
+    train(dense, dense_optimizer, batches(3))
+    optimizer.load_state_dict(dense_optimizer.state_dict())
+    assert optimizer.state[model[0].weight]["momentum_buffer"].count_nonzero() == 16 * 12
+    train(model, optimizer, batches(1))
     assert_sparse(handle)
 
 

@@ -64,6 +64,21 @@ def test_the_copied_handle_belongs_to_the_copies():
     assert copied_handle.network.layers[0].module is copied[0]
 
 
+def test_layers_frozen_meanwhile_can_be_copied_and_thawed():
+    model, optimizer, _ = sparse_run()
+    train(model, optimizer, batches(5))
+    model[2].weight.requires_grad_(False)
+    copied, copied_optimizer = copy.deepcopy((model, optimizer))
+    handle = regrow.handle_of(copied_optimizer)
+    assert not copied[2].weight.requires_grad
+    before = handle.masks["2"].clone()
+    train(copied, copied_optimizer, batches(4))
+    assert torch.equal(handle.masks["2"], before)
+    copied[2].weight.requires_grad_(True)
+    train(copied, copied_optimizer, batches(8), lambda: assert_sparse(handle))
+    assert not torch.equal(handle.masks["2"], before)
+
+
 def test_copies_of_copies():
     model, optimizer, handle = sparse_run()
     first = copy.deepcopy((model, optimizer))

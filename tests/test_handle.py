@@ -77,14 +77,18 @@ def test_non_finite_numbers_stop_an_update(method, poison, what):
     train(model, optimizer, batches(7))
     updates, masks, journal = handle.updates, bits(handle).clone(), len(handle.journal)
     with pytest.raises(NonFiniteError, match=rf"({what}).*\(step 8\): masks were left as they are"):
-        for batch in batches(2, seed=4):
-            optimizer.zero_grad()
-            loss_of(model, batch).backward()
-            _poison(poison, model[2].weight, handle)
-            optimizer.step()
+        _poisoned_steps(model, optimizer, handle, poison)
     assert handle.updates == updates
     assert len(handle.journal) == journal
     assert torch.equal(bits(handle), masks)
+
+
+def _poisoned_steps(model, optimizer, handle, poison):
+    for batch in batches(2, seed=4):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        _poison(poison, model[2].weight, handle)
+        optimizer.step()
 
 
 def _poison(what, weight, handle):
@@ -182,7 +186,7 @@ def test_own_criteria_replace_the_methods():
 
 def test_rewind_belongs_to_rounds():
     _, _, handle = sparse_run()
-    with pytest.raises(ConfigurationError, match="no rounds.*lottery-ticket"):
+    with pytest.raises(ConfigurationError, match=r"no rounds.*lottery-ticket"):
         handle.rewind()
 
 

@@ -8,7 +8,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
 import regrow
 from regrow.errors import ConfigurationError
 from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, family_of, reset_slots, window_length
-from training import batches, loss_of, small_net
+from training import batches, loss_of, small_net, train
 
 FIRST_MOMENTS = {
     "momentum": (lambda p, mu: SGD(p, lr=0.05, momentum=mu), "momentum_buffer"),
@@ -141,6 +141,30 @@ def test_grown_weights_start_with_the_momentum_growth_saw(name):
     assert seen
 
 
+def test_a_handle_on_a_used_optimizer_keeps_removed_momentum_in_proportion():
+    """Adam that has stepped before: what a window of few steps collects is brought to the bias of all steps, and back."""
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    data = batches(30)
+    for batch in data[:20]:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+    handle = regrow.sparsify(model, optimizer, density=0.5, steps=40, update_every=4, window_tolerance=0)
+    for batch in data[20:24]:
+        before = {n: optimizer.state[model[int(n)].weight].get("exp_avg").clone() for n in handle.masks}
+        masks = {n: m.clone() for n, m in handle.masks.items()}
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        grads = {n: model[int(n)].weight.grad.clone() for n in handle.masks}
+        optimizer.step()
+    lost = {n: masks[n] & ~handle.masks[n] for n in masks}
+    assert any(mark.any() for mark in lost.values())
+    for sparse, name in zip(handle.parameters, masks, strict=True):
+        expected = 0.9 * before[name] + 0.1 * grads[name]
+        torch.testing.assert_close(sparse.moments._first()[lost[name]], expected[lost[name]], rtol=1e-4, atol=1e-7)
+
+
 def test_family_of():
     weights = [nn.Parameter(torch.zeros(2, 2))]
 
@@ -193,12 +217,8 @@ def test_a_criterion_that_reads_what_it_did_not_declare(attribute):
         grow=lambda layer: getattr(layer, attribute).abs(),
     )
     masks = {name: mask.clone() for name, mask in handle.masks.items()}
-    data = batches(2)
     with pytest.raises(ConfigurationError, match=rf"reads layer\.{attribute}.*@regrow\.needs\('{attribute}'\)"):
-        for batch in data:
-            optimizer.zero_grad()
-            loss_of(model, batch).backward()
-            optimizer.step()
+        train(model, optimizer, batches(2))
     assert all(torch.equal(handle.masks[name], mask) for name, mask in masks.items())
     assert handle.updates == 0
 

@@ -127,6 +127,20 @@ def test_gradients_assigned_by_hand_equal_backward(method):
     assert same_weights(model, plain)
 
 
+def test_terms_added_to_the_gradient_do_not_scale_the_evidence():
+    """A penalty by hand or a sign flipped: missing weights follow what happened to the gradient itself."""
+    for change, factor in ((lambda p: p.grad.add_(p.detach(), alpha=1e-3), 1.0), (lambda p: p.grad.neg_(), -1.0)):
+        model, optimizer, handle = sparse_run(window_tolerance=0)
+        batch = batches(1, size=64)[0]
+        dense = dense_gradients(model, batch)
+        loss_of(model, batch).backward()
+        for parameter in model.parameters():
+            change(parameter)
+        optimizer.step()
+        for sparse, full in zip(handle.parameters, dense, strict=True):
+            torch.testing.assert_close(sparse.moments.first, factor * full, rtol=2e-2, atol=1e-6)
+
+
 def test_gradients_changed_in_place_after_backward_are_masked_again():
     model, optimizer, handle = sparse_run()
     for batch in batches(9):

@@ -75,6 +75,49 @@ def test_macs_count_present_weights_and_all_uses():
     assert uses_per_weight(shared, torch.randn(4)) == {shared.weight: 1}
 
 
+def test_macs_of_recurrent_and_attention_layers():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 8, batch_first=True)
+            self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.cross = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
+            self.pair = nn.Bilinear(8, 8, 3)
+
+        def forward(self, x):
+            y, _ = self.lstm(x)
+            y, _ = self.attend(y, y, y)
+            z, _ = self.cross(query=y[:, :2], key=x, value=x)
+            return self.pair(z, y[:, :2])
+
+    model = Mixed()
+    found = {name: uses_per_weight(model, torch.randn(3, 5, 6)).get(p) for name, p in model.named_parameters()}
+    assert {name: per for name, per in found.items() if per is not None} == {
+        "lstm.weight_ih_l0": 5,
+        "lstm.weight_hh_l0": 5,
+        "attend.in_proj_weight": 5,
+        "attend.out_proj.weight": 5,
+        "cross.q_proj_weight": 2,
+        "cross.k_proj_weight": 5,
+        "cross.v_proj_weight": 5,
+        "cross.out_proj.weight": 2,
+        "pair.weight": 2,
+    }
+
+
+def test_macs_inside_a_transformer_layer():
+    model = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+    handle = regrow.sparsify(model, sgd(model), "static", density=1.0)
+    assert {row.layer: row.macs for row in handle.plan(torch.randn(2, 7, 8)) if row.sparse} == {
+        "self_attn.in_proj_weight[q]": 7 * 64,
+        "self_attn.in_proj_weight[k]": 7 * 64,
+        "self_attn.in_proj_weight[v]": 7 * 64,
+        "self_attn.out_proj": 7 * 64,
+        "linear1": 7 * 96,
+        "linear2": 7 * 96,
+    }
+
+
 def test_counting_leaves_modes_and_statistics_alone():
     model, handle, _ = table()
     model.norm.eval()

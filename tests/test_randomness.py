@@ -24,6 +24,19 @@ def test_draws_follow_the_tensor():
     assert 0 <= float(uniform.min()) <= float(uniform.max()) < 1
 
 
+def test_draws_ignore_defaults_of_device_and_type():
+    like = torch.zeros(4)
+    usual = randomness.uniform(like, randomness.generator(0)), randomness.normal(like, randomness.generator(0))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            again = randomness.uniform(like, randomness.generator(0)), randomness.normal(like, randomness.generator(0))
+    finally:
+        torch.set_default_dtype(before)
+    assert all(torch.equal(a, b) for a, b in zip(usual, again, strict=True))
+
+
 def test_the_global_generator_neither_matters_nor_moves():
     runs = []
     for disturb in (False, True):

@@ -47,8 +47,7 @@ CASES = {
     "transformer": (
         lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0),
         lambda: torch.randn(5, 3, 8),
-        ["self_attn.in_proj_weight[q]", "self_attn.in_proj_weight[k]", "self_attn.in_proj_weight[v]"]
-        + ["self_attn.out_proj", "linear1", "linear2"],
+        [*(f"self_attn.in_proj_weight[{part}]" for part in "qkv"), "self_attn.out_proj", "linear1", "linear2"],
     ),
 }
 
@@ -182,6 +181,9 @@ SHORTCUTS = ["layer1.downsample.0", "layer2.downsample.0"]
         (Scope(dense=("@shortcut",)), {"stem", *CONVS, "fc"}),
         (["layer1.*", nn.Linear], {"stem", *CONVS[2:], SHORTCUTS[1]}),
         (Scope(dense=(nn.Conv2d,)), {"fc"}),
+        (Scope(dense=nn.Conv2d), {"fc"}),
+        (Scope(dense="@last"), {"stem", *CONVS, *SHORTCUTS}),
+        (nn.Conv2d, {"fc"}),
         (["*.conv1.weight"], {"stem", *CONVS[1::2], *SHORTCUTS, "fc"}),
     ],
 )

@@ -141,6 +141,12 @@ def edited(**changes):
     return {**handle.state_dict(), **changes}, optimizer
 
 
+def damaged():
+    state, optimizer = edited()
+    state["masks"]["2.weight"] = state["masks"]["2.weight"][:-1]
+    return state, optimizer
+
+
 def without(key):
     _, optimizer, handle = sparse_run()
     state = handle.state_dict()
@@ -156,6 +162,8 @@ def without(key):
         (lambda: sparse_run(steps=50)[2:0:-1], "steps = 50, this one 40"),
         (other_shape, r"0\.weight has shape \(12, 16\) in the saved state, \(16, 12\) in this model"),
         (other_layers, r"layer 4\.weight exists only in the model"),
+        (lambda: edited(ever_masks={}), "saved ever_masks do not fit layer 0"),
+        (damaged, r"saved mask of 2\.weight has 15 bytes instead of 16: the state is damaged"),
         (lambda: edited(version=99), "format 99 cannot be read by this release, which reads format 1"),
         (lambda: without("window_steps"), "not a handle's state: window_steps missing"),
         (lambda: ({"0.weight": 1}, None), r"not a handle's state: .*masks.* missing; save handle\.state_dict"),

@@ -58,6 +58,14 @@ def test_the_window_forgets_after_an_update():
     assert not handle.needs_missing_gradients
 
 
+def test_nothing_is_kept_after_the_last_update():
+    model, optimizer, handle = sparse_run(steps=10, update_every=4, window_tolerance=0)
+    train(model, optimizer, batches(8))
+    assert handle.updates == 2
+    assert not handle.needs_missing_gradients
+    assert all(sparse.moments.first is None for sparse in handle.parameters)
+
+
 def test_no_copy_of_the_gradient_outside_the_window():
     model, _, handle = sparse_run(update_every=20, window_tolerance=0.5)
     assert not handle.needs_missing_gradients

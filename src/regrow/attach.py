@@ -51,6 +51,7 @@ def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
     return [
         optimizer.register_step_pre_hook(lambda _, args, kwargs: _before(handle, args, kwargs)),
         optimizer.register_step_post_hook(lambda *_: handle.after_step()),
+        optimizer.register_load_state_dict_post_hook(lambda _: handle.distrust()),
     ]
 
 

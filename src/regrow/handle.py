@@ -168,7 +168,13 @@ class Handle:
                     f"{count} weights of {sparse.name} lie outside its mask: weights were loaded after sparsify. Load the handle's state "
                     "too (handle.load_state_dict), or take the masks from the zeros (handle.masks_from_zeros())"
                 )
+        for sparse in self.parameters:
+            sparse.mask_state()
         self.unverified = False
+
+    def distrust(self) -> None:
+        """Weights or optimizer state were loaded: look at them before the next step."""
+        self.unverified = True
 
     @torch.no_grad()
     def before_step(self) -> None:
@@ -279,7 +285,7 @@ class Handle:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state. It is checked against this model and method before anything changes."""
         import_state(self, state)
-        self.unverified = True
+        self.distrust()
         self.window.forget_schedule()
         self.window.look_ahead(self.step)
 

@@ -151,10 +151,12 @@ class Moments:
     def keep(self, lost: Tensor, rows: slice | None) -> None:
         """Carry the momentum of weights about to be removed over into the window, which stays open."""
         band = slice(None) if rows is None else rows
-        for slot, mine in ((self.family.first, self.first), (self.family.second, self.second)):
+        betas = self.group()["betas"] if self.family.second is not None else (0.0, 0.0)
+        slots = ((self.family.first, self.first, betas[0]), (self.family.second, self.second, betas[1]))
+        for slot, mine, beta in slots:
             theirs = self.state().get(slot) if slot else None
             if mine is not None and theirs is not None:
-                mine[band] = torch.where(lost, theirs[band].to(mine.dtype), mine[band])
+                mine[band] = torch.where(lost, theirs[band].to(mine.dtype) / self._bias(float(beta)), mine[band])
 
     def _gain(self, group: Group) -> float:
         sign = -1.0 if group.get("maximize") else 1.0
@@ -176,17 +178,15 @@ class Moments:
     def _first(self) -> Tensor | None:
         if self.family.second is None or self.first is None:
             return self.first
-        return self._debiased(self.first, float(self.group()["betas"][0]))
+        return self.first * self._bias(float(self.group()["betas"][0]))
 
     def _second(self) -> Tensor | None:
-        return None if self.second is None else self._debiased(self.second, float(self.group()["betas"][1]))
+        return None if self.second is None else self.second * self._bias(float(self.group()["betas"][1]))
 
-    def _debiased(self, moment: Tensor, beta: float) -> Tensor:
-        """Bring a moment of ``seen`` steps to the bias of the optimizer's own moment of all steps."""
+    def _bias(self, beta: float) -> float:
+        """What brings a moment of ``seen`` steps to the bias of the optimizer's own moment of all steps."""
         steps = float(self.state().get("step", self.seen))
-        if steps == self.seen:
-            return moment
-        return moment * ((1 - beta**steps) / (1 - beta**self.seen))
+        return 1.0 if steps == self.seen else (1 - beta**steps) / (1 - beta**self.seen)
 
 
 def shaped_slots(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:

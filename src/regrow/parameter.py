@@ -33,10 +33,17 @@ class SparseParameter:
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
-        self._hooks = [
-            parameter.register_hook(_weakly(self._announce)),
-            parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
+        self._hooks = self._hook()
+
+    def _hook(self) -> list[Any]:
+        frozen = not self.parameter.requires_grad
+        self.parameter.requires_grad_(True)  # a copy of a layer that is frozen just now needs its hooks too
+        hooks = [
+            self.parameter.register_hook(_weakly(self._announce)),
+            self.parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
         ]
+        self.parameter.requires_grad_(not frozen)
+        return hooks
 
     @property
     def mask(self) -> Tensor:
@@ -128,13 +135,15 @@ class SparseParameter:
     def rescale(self) -> float:
         """By which factor the gradient was scaled between backward and step (unscaling, clipping, averaging).
 
-        Missing weights' gradients get the same factor: ||g_step|| / ||g_backward|| over present weights.
+        Missing weights' gradients get the same factor: <g_step, g_backward> / <g_backward, g_backward> over present weights. Terms added
+        in between (noise, a hand-made penalty) hardly move it, as they hardly point along the gradient.
         """
         if self.incoming is None or self.parameter.grad is None:
             return 1.0
-        before = float(torch.linalg.vector_norm(self.incoming * self._bytes))
-        after = float(torch.linalg.vector_norm(self.parameter.grad.to(self.incoming.dtype)))
-        factor = after / before if before > 0 else float("nan")
+        arrived = (self.incoming * self._bytes).flatten()
+        square = float(arrived.dot(arrived))
+        product = float(arrived.dot(self.parameter.grad.to(arrived.dtype).flatten()))
+        factor = product / square if square > 0 else float("nan")
         noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
         return 1.0 if abs(factor - 1) <= noise else factor
 

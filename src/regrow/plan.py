@@ -13,6 +13,8 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from regrow.scope import Decision, Layer
 
+_COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -115,21 +117,20 @@ def _size(row: Row) -> int:
 
 
 def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict[nn.Parameter, float]:
-    """How often one sample's forward pass multiplies each weight: output positions for convolutions, rows for linear layers.
+    """How often one sample's forward pass multiplies each weight.
 
-    Runs ``model`` once in eval mode without gradients; modules whose work is not a plain product are left out.
+    Once per output position (convolutions), row (linear), time step (recurrent) or token (projections of attention; q, k and v of one
+    tensor share the mean of their lengths). Runs ``model`` once in eval mode without gradients.
     """
     uses: dict[nn.Parameter, float] = {}
 
-    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        # A weight [out, in, k...] meets every output position once; a transposed one every input position.
-        moved = inputs[0] if isinstance(module, _ConvTransposeNd) else output
-        samples = inputs[0].shape[0] if inputs[0].ndim > 1 else 1
-        per = moved[0, 0].numel() if isinstance(module, _ConvNd) else moved.numel() // (moved.shape[-1] * samples)
-        uses[module.weight] = uses.get(module.weight, 0) + per
+    def count(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        for name, per in _uses(module, [*args, *kwargs.values()], output).items():
+            weight = module.get_parameter(name)
+            uses[weight] = uses.get(weight, 0) + per
 
-    kinds = (nn.Linear, _ConvNd)
-    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, kinds) and m.weight is not None]
+    counted = [module for module in model.modules() if isinstance(module, _COUNTED)]
+    hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
     training = {module: module.training for module in model.modules()}
     try:
         with torch.no_grad():
@@ -140,3 +141,26 @@ def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict
         for hook in hooks:
             hook.remove()
     return uses
+
+
+def _uses(module: nn.Module, inputs: list[Any], output: Any) -> dict[str, float]:
+    """Uses of each weight of one module in one call, per sample."""
+    source = inputs[0]
+    if isinstance(module, _ConvNd):
+        # A weight [out, in, k...] meets every output position once; a transposed one every input position.
+        spatial = source if isinstance(module, _ConvTransposeNd) else output
+        return {"weight": math.prod(spatial.shape[-len(module.kernel_size) :])}
+    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+        times = _length(source, module.batch_first) if isinstance(module, nn.RNNBase) else 1
+        return {name: times for name, _ in module.named_parameters() if name.startswith("weight")}
+    if isinstance(module, nn.MultiheadAttention):
+        q, k, v = (_length(tensor, module.batch_first) for tensor in inputs[:3])
+        joint = {"in_proj_weight": (q + k + v) / 3} if module._qkv_same_embed_dim else {}
+        apart = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": v}
+        return {**(joint or apart), "out_proj.weight": q}
+    samples = source.shape[0] if source.ndim > 1 else 1
+    return {"weight": output.numel() // (output.shape[-1] * samples)}
+
+
+def _length(sequence: Any, batch_first: bool) -> int:
+    return sequence.shape[1 if batch_first and sequence.ndim == 3 else 0]

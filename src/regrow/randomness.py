@@ -30,9 +30,9 @@ def seed_of(seed: int, *key: str | int) -> int:
 
 def uniform(like: Tensor, source: torch.Generator) -> Tensor:
     """Uniform float64 draws in the shape and on the device of ``like``; 53 bits make ties practically impossible."""
-    return torch.rand(like.shape, generator=source, dtype=torch.float64).to(like.device)
+    return torch.rand(like.shape, generator=source, dtype=torch.float64, device="cpu").to(like.device)
 
 
 def normal(like: Tensor, source: torch.Generator) -> Tensor:
     """Standard normal draws in the shape, dtype and device of ``like``."""
-    return torch.randn(like.shape, generator=source).to(like)
+    return torch.randn(like.shape, generator=source, dtype=torch.float32, device="cpu").to(like)

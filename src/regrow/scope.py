@@ -41,6 +41,12 @@ class Scope:
     dense: tuple[Rule, ...] = ()
     include: tuple[Rule, ...] = ()
 
+    def __post_init__(self) -> None:
+        """A single rule may come without its tuple."""
+        for name in ("dense", "include"):
+            rules = getattr(self, name)
+            object.__setattr__(self, name, (rules,) if isinstance(rules, (str, type)) else tuple(rules))
+
 
 SCOPES: dict[str, Scope] = {
     "fully-sparse": Scope(),
@@ -126,7 +132,7 @@ def resolve(scope: str | Scope | Sequence[Rule]) -> Scope:
         if scope not in SCOPES:
             raise unknown("scope", scope, SCOPES)
         return SCOPES[scope]
-    return Scope(dense=tuple(scope))
+    return Scope(dense=scope)  # type: ignore[arg-type]
 
 
 def unwrap(model: nn.Module) -> nn.Module:

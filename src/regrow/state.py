@@ -33,7 +33,7 @@ class LoadWatcher:
         """Weights were loaded: look at them before the next step."""
         handle = None if self._handle is None else self._handle()
         if handle is not None:
-            handle.unverified = True
+            handle.distrust()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """A copy that watches for nobody."""
@@ -142,9 +142,19 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         odd = sorted(theirs ^ own)[0]
         where = "saved state" if odd in theirs else "model"
         raise StateError(f"layer {odd} exists only in the {where}: load the state into the same model and scope")
+    names = {layer.name for layer in handle.network.layers}
+    for key in ("start_masks", "ever_masks"):
+        if odd := set(state[key]) ^ names:
+            raise StateError(
+                f"the saved {key} do not fit layer {min(odd)}: load the state into the same model and scope"
+            )
     for sparse in handle.parameters:
         saved, mine = tuple(state["shapes"][sparse.name]), tuple(sparse.mask.shape)
         if saved != mine:
             raise StateError(
                 f"{sparse.name} has shape {saved} in the saved state, {mine} in this model: load it into the same model"
+            )
+        if (bits := state["masks"][sparse.name].numel()) != (expected := (sparse.mask.numel() + 7) // 8):
+            raise StateError(
+                f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )

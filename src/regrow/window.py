@@ -59,6 +59,8 @@ class GrowthWindow:
         inside = self._next_due is not None and self._next_due - coming < self.length(step)
         for sparse in self.parameters:
             sparse.collecting = inside
+            if self._next_due is None:
+                sparse.moments.clear()
 
     def forget_schedule(self) -> None:
         """Look the next update up anew, after the step counter was moved."""
