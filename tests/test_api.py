@@ -13,7 +13,7 @@ from torch import nn
 
 import regrow
 from regrow.api import DEFAULT_INTERVAL
-from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
+from tests.support.training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 PUBLIC = [
     "Grow", "Handle", "LayerView", "Method", "Prune", "Redistribute", "Scope", "When", "handle_of", "list_methods", "needs",

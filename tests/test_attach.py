@@ -11,7 +11,17 @@ from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NA
 
 import regrow
 from regrow.errors import StateError, UnsupportedError
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
+from tests.support.training import (
+    assert_sparse,
+    batches,
+    bits,
+    loss_of,
+    same_weights,
+    sgd,
+    small_net,
+    sparse_run,
+    train,
+)
 
 OPTIMIZERS = {
     "sgd": lambda p, **k: SGD(p, lr=0.1, **k),

@@ -11,7 +11,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import StateError
-from training import assert_sparse, batches, bits, loss_of, same_weights, sparse_run, train
+from tests.support.training import assert_sparse, batches, bits, loss_of, same_weights, sparse_run, train
 
 ORDERS = {
     "model, optimizer": lambda m, o, h: copy.deepcopy((m, o)),

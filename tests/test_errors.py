@@ -8,7 +8,7 @@ import torch
 
 import regrow
 from regrow.errors import ConfigurationError, NonFiniteError, RegrowError, StateError, UnsupportedError, unknown
-from training import bits, same_weights, sgd, small_net, sparse_run
+from tests.support.training import bits, same_weights, sgd, small_net, sparse_run
 
 GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
 

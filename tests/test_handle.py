@@ -9,7 +9,7 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 
 import regrow
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
-from training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
+from tests.support.training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def test_properties_and_repr():

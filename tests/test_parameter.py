@@ -8,7 +8,17 @@ from torch.amp import GradScaler
 import regrow
 from regrow.errors import ConfigurationError
 from regrow.parameter import momentum_scales
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
+from tests.support.training import (
+    assert_sparse,
+    batches,
+    bits,
+    loss_of,
+    same_weights,
+    sgd,
+    small_net,
+    sparse_run,
+    train,
+)
 
 
 def first(handle):

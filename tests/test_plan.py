@@ -6,7 +6,7 @@ from torch import nn
 
 import regrow
 from regrow.plan import uses_per_weight
-from training import sgd
+from tests.support.training import sgd
 
 
 class Net(nn.Module):

@@ -4,7 +4,7 @@ import torch
 
 import regrow
 from regrow import randomness
-from training import batches, bits, same_weights, sgd, small_net, sparse_run, train
+from tests.support.training import batches, bits, same_weights, sgd, small_net, sparse_run, train
 
 
 def test_generators_are_functions_of_their_key():

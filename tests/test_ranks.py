@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import two_ranks
 from regrow.ranks import Ranks, fingerprint
-from training import loss_of
+from tests.support import two_ranks
+from tests.support.training import loss_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import regrow
 from regrow import Scope
 from regrow.errors import ConfigurationError, UnsupportedError
 from regrow.scope import choose, unwrap
-from training import assert_sparse, sgd, train
+from tests.support.training import assert_sparse, sgd, train
 
 CASES = {
     "linear": (lambda: nn.Linear(6, 4), lambda: torch.randn(5, 6), ["weight"]),

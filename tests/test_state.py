@@ -9,7 +9,17 @@ from torch import nn
 
 import regrow
 from regrow.errors import StateError
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, sparse_run, train
+from tests.support.training import (
+    assert_sparse,
+    batches,
+    bits,
+    loss_of,
+    same_weights,
+    sgd,
+    small_net,
+    sparse_run,
+    train,
+)
 
 METHODS = ["sparse-momentum", "set", "rigl", "dsr", "deep-r", "top-kast", "soft-deep-r"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regrow
-from training import batches, bits, loss_of, sgd, small_net, sparse_run, train
+from tests.support.training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
 def openings(handle, model, optimizer, count):

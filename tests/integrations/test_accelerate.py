@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regrow
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
+from tests.support.training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import regrow
-from training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
+from tests.support.training import assert_sparse, batches, bits, loss_of, same_weights, sgd, small_net, train
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

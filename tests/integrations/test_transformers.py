@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regrow
-from training import assert_sparse
+from tests.support.training import assert_sparse
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

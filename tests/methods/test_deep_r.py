@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from manual import Manual
 from regrow.methods import build
 from regrow.methods.method import StepView
+from tests.support.manual import Manual
 
 
 def plain_sgd(lr):

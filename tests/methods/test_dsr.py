@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regrow.methods import build
-from views import update, view
+from tests.support.views import update, view
 
 
 def layer(values, size):

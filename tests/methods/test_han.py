@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from manual import Manual
 from regrow.errors import ConfigurationError
+from tests.support.manual import Manual
 
 
 def test_rounds_halve_the_weights_down_to_the_target_and_keep_values():

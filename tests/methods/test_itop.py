@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from manual import Manual
 from regrow.errors import ConfigurationError
 from regrow.methods import build
-from views import update, view
+from tests.support.manual import Manual
+from tests.support.views import update, view
 
 
 def test_growth_by_gradient_or_at_random():

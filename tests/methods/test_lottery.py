@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manual import Manual
+from tests.support.manual import Manual
 
 
 def plain(parameters):

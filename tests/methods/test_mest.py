@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from manual import Manual
 from regrow.methods import build
-from views import update, view
+from tests.support.manual import Manual
+from tests.support.views import update, view
 
 
 def run_of(**options):

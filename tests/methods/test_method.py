@@ -7,7 +7,7 @@ import regrow
 from regrow.errors import ConfigurationError
 from regrow.methods import METHODS, Method, build, register
 from regrow.topology.redistribute import present
-from views import update, view
+from tests.support.views import update, view
 
 
 def test_every_method_says_who_what_and_at_what_price():

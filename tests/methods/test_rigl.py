@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from manual import Manual
+from tests.support.manual import Manual
 
 
 def test_masks_change_instead_of_weights_until_the_end_of_the_schedule():

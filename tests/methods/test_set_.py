@@ -2,9 +2,9 @@
 
 import torch
 
-from manual import Manual
 from regrow.methods import build
-from views import update, view
+from tests.support.manual import Manual
+from tests.support.views import update, view
 
 
 def test_each_sign_loses_the_floor_of_its_share():

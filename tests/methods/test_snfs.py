@@ -2,7 +2,7 @@
 
 import torch
 
-from manual import Manual
+from tests.support.manual import Manual
 
 
 def test_growth_takes_the_largest_average_of_the_dense_gradient():

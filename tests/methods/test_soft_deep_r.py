@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from manual import Manual
 from regrow.errors import ConfigurationError
 from regrow.methods import build
+from tests.support.manual import Manual
 
 
 def started(noise, l1=0.01, lr=0.5, seed=0):

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 import regrow
-from manual import Manual
-from oracle import update as oracle_update
 from regrow.errors import ConfigurationError
 from regrow.methods import build
 from regrow.topology.redistribute import SHARES
-from views import update, view
+from tests.support.manual import Manual
+from tests.support.oracle import update as oracle_update
+from tests.support.views import update, view
 
 
 def layer_of(nnz, numel, q, weight=None):

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import SHARES, TOTAL, examples
-from networks import KINDS, as_update, cases, flat, random_layers
-from oracle import update as oracle_update
 from regrow.methods import build
+from tests.support.examples import SHARES, TOTAL, examples
+from tests.support.networks import KINDS, as_update, cases, flat, random_layers
+from tests.support.oracle import update as oracle_update
 
 VARIANTS = [
     {"redistribution": "magnitude"},

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import regrow
-from manual import Manual
 from regrow.errors import ConfigurationError
+from tests.support.manual import Manual
 
 
 def groups_hold(rows, mask, n, m):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manual import Manual
+from tests.support.manual import Manual
 
 
 @pytest.mark.parametrize(("distribution", "counts"), [("uniform", [10, 45, 20]), ("erk", [17, 35, 23])])

@@ -2,7 +2,7 @@
 
 import torch
 
-from manual import Manual
+from tests.support.manual import Manual
 
 VALUES = [[8.0, -7.0, 6.0, 5.0, -4.0, 3.0, 2.0, 1.0, 0.5, 0.25]]
 

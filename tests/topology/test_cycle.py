@@ -7,7 +7,7 @@ from regrow.topology.cycle import rewire, to_masks
 from regrow.topology.grow import Grow
 from regrow.topology.prune import Prune, down_to_floor
 from regrow.topology.redistribute import Redistribute, survivors
-from views import bits, update, view
+from tests.support.views import bits, update, view
 
 
 def layer(present, momentum=None):

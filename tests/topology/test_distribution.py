@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import examples
 from regrow.errors import ConfigurationError
 from regrow.topology.distribution import (
     budget,
@@ -17,6 +16,7 @@ from regrow.topology.distribution import (
     reachable,
     uniform,
 )
+from tests.support.examples import examples
 
 LENET_300 = [(300, 784), (100, 300), (10, 100)]
 LENET_5 = [(20, 1, 5, 5), (50, 20, 5, 5), (500, 800), (10, 500)]

@@ -4,7 +4,7 @@ import torch
 
 from regrow.topology import score
 from regrow.topology.grow import Grow
-from views import view
+from tests.support.views import view
 
 NONE = torch.zeros(6, dtype=torch.bool)
 

@@ -3,7 +3,7 @@
 import torch
 
 from regrow.topology.initial import Setup, at_random, by_magnitude, everything, globally_largest
-from views import view
+from tests.support.views import view
 
 
 def setup(*weights, counts):

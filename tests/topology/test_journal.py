@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regrow.topology.journal import Record, distance, layer_record, pack, unpack
-from views import bits, view
+from tests.support.views import bits, view
 
 
 @pytest.mark.parametrize("shape", [(1,), (8,), (3, 5), (2, 3, 4, 1)])

@@ -14,7 +14,7 @@ from regrow.topology.prune import (
     keep_one,
     sign_crossing,
 )
-from views import update, view
+from tests.support.views import update, view
 
 
 def layer(nnz, numel, **rest):

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import examples
-from oracle import allocate as oracle_allocate
 from regrow.topology.redistribute import SHARES, Redistribute, allocate, per_cost
 from regrow.topology.view import needs_of
-from views import view
+from tests.support.examples import examples
+from tests.support.oracle import allocate as oracle_allocate
+from tests.support.views import view
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import examples
 from regrow.errors import ConfigurationError
 from regrow.topology.schedule import Clock, When, constant, cosine, cubic, linear, power, require_steps, steps
+from tests.support.examples import examples
 
 
 def moments(clock, until):

@@ -5,7 +5,7 @@ import torch
 
 from regrow.topology import score
 from regrow.topology.view import needs_of
-from views import Known, view
+from tests.support.views import Known, view
 
 
 @pytest.mark.parametrize(("dtype", "wide"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples import examples
-from oracle import highest, lowest
 from regrow.topology.select import largest, largest_overall, smallest, smallest_overall
+from tests.support.examples import examples
+from tests.support.oracle import highest, lowest
 
 values = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
 

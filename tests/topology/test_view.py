@@ -3,7 +3,7 @@
 import torch
 
 from regrow.topology.view import needs, needs_of
-from views import Known, view
+from tests.support.views import Known, view
 
 
 def test_counts():

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 import regrow
 from regrow.errors import StateError
 from regrow.ranks import Ranks
-from training import batches, bits, loss_of, sgd, small_net
+from tests.support.training import batches, bits, loss_of, sgd, small_net
 
 STEPS = 13
 ARGUMENTS = {"density": 0.3, "steps": 40, "update_every": 4, "window_tolerance": 0}

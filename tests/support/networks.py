@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from regrow import randomness
-from views import update, view
+from tests.support.views import update, view
 
 KINDS = ("plain", "ties", "nearly dense", "very sparse", "dead", "partly dead", "over-full", "tiny")
 RATES = (0.0, 0.01, 0.05, 0.2, 0.3, 0.5, 0.9)
