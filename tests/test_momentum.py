@@ -7,7 +7,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
 
 import regrow
 from regrow.errors import ConfigurationError
-from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, family_of, reset_slots, window_length
+from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, Moments, family_of, reset_slots, window_length
 from tests.support.training import batches, loss_of, small_net, train
 
 FIRST_MOMENTS = {
@@ -163,6 +163,20 @@ def test_a_handle_on_a_used_optimizer_keeps_removed_momentum_in_proportion():
     for sparse, name in zip(handle.parameters, masks, strict=True):
         expected = 0.9 * before[name] + 0.1 * grads[name]
         torch.testing.assert_close(sparse.moments._first()[lost[name]], expected[lost[name]], rtol=1e-4, atol=1e-7)
+
+
+def test_a_short_window_is_brought_to_the_bias_of_all_steps():
+    """Under a constant gradient g Adam holds g (1 - beta^t) after t steps; a window of 5 of 100 steps must say the same."""
+    weight = nn.Parameter(torch.zeros(3, 4))
+    optimizer = Adam([weight], betas=(0.9, 0.999))
+    gradient = torch.randn(3, 4)
+    moments = Moments(weight, ADAM, lambda: {"step": torch.tensor(100.0)}, lambda: optimizer.param_groups[0])
+    for _ in range(5):
+        moments.collect(gradient.clone(), smooth=True)
+    seeds = moments.seeds()
+    torch.testing.assert_close(seeds["exp_avg"], gradient * (1 - 0.9**100))
+    torch.testing.assert_close(seeds["exp_avg_sq"], gradient**2 * (1 - 0.999**100))
+    torch.testing.assert_close(moments.momentum(), seeds["exp_avg"] / (seeds["exp_avg_sq"].sqrt() + 1e-8))
 
 
 def test_family_of():
