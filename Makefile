@@ -4,7 +4,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests use small tensors: one thread per worker, or the workers fight for the cores.
+# Tests and demo use small tensors: more threads than one only fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
@@ -32,7 +32,7 @@ test-deep: lint  ## everything, long sweeps included
 	REGROW_DEEP=1 $(PYTEST)
 
 demo: setup  ## train a small sparse network and show its density table
-	$(BIN)/python examples/quickstart.py
+	$(ONE_THREAD) $(BIN)/python examples/quickstart.py
 
 bench: setup  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py
