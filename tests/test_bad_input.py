@@ -56,7 +56,9 @@ def test_counts_of_steps(name, value):
 
 @pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "granet", "gradual-pruning", "dsr", "mest"])
 def test_schedules_need_the_number_of_steps(method):
-    refused(ConfigurationError, f"'{method}' has a schedule over the whole run: pass steps=", method=method, density=0.5)
+    refused(
+        ConfigurationError, f"'{method}' has a schedule over the whole run: pass steps=", method=method, density=0.5
+    )
 
 
 def test_unknown_names():
