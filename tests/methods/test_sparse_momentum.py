@@ -152,6 +152,12 @@ def test_a_weight_pruned_and_regrown_at_once_keeps_its_value_or_restarts(just_pr
 # ------------------------------------------------------------------------------------------------ momentum
 
 
+def test_the_journal_records_each_layers_share_of_momentum():
+    run = Manual("sparse-momentum", [torch.ones(2, 4), torch.ones(4, 4)], [torch.ones(2, 4), torch.eye(4)])
+    run.step(torch.full((2, 4), 3.0), -torch.eye(4) + 7 * (1 - torch.eye(4)))
+    assert [row.momentum_share for row in run.handle.journal[0].layers] == pytest.approx([0.75, 0.25])
+
+
 def test_the_optimizers_buffer_and_an_own_average_give_the_same_masks():
     runs = [
         Manual("sparse-momentum", [torch.arange(1.0, 41).view(5, 8), torch.arange(40.0, 0, -1).view(5, 8)],

@@ -33,6 +33,7 @@ def layer(nnz, numel, **rest):
         (capped_fraction, 0.5, 9, 10, 1),
         (capped_fraction, 0.5, 10, 10, 0),
         (capped_fraction, 0.2, 10, 100, 2),
+        (capped_fraction, 0.1 + 0.2, 10, 100, 3),
         (capped_fraction, 0.0, 10, 100, 0),
     ],
 )

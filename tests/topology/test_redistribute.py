@@ -64,12 +64,17 @@ def test_proportional_overflow_keeps_the_proportions():
     assert allocate([1, 0, 0], 10, [4, 90, 90], "proportional") == [4, 3, 3]
 
 
-def test_equal_fractions_are_ties_whatever_their_last_bits():
-    assert allocate([0.1, 0.1, 0.1], 4, [9, 9, 9]) == [2, 1, 1]
-    assert allocate([30, 15.1, 15.1, 15.1], 10, [1, 9, 9, 9]) == [1, 3, 3, 3]
-    assert allocate([50, 1.8, 2.8], 11, [1, 9, 9]) == oracle_allocate(
-        [x * 11 / 54.6 for x in (50, 1.8, 2.8)], [1, 9, 9]
-    )
+@pytest.mark.parametrize(
+    ("shares", "total", "capacity", "grown"),
+    [
+        ([1, 1, 1], 4, [9, 9, 9], [2, 1, 1]),
+        ([16, 10, 4], 5, [3, 2, 7], [3, 2, 0]),
+        ([16, 10, 4, 2, 4], 3, [2, 0, 6, 10, 9], [2, 0, 1, 0, 0]),
+        ([9, 7, 16, 13], 10, [4, 4, 12, 6], [2, 2, 3, 3]),
+    ],
+)
+def test_equal_fractions_are_ties_whatever_their_last_bits(shares, total, capacity, grown):
+    assert allocate(shares, total, capacity) == grown
 
 
 def test_too_little_room_is_an_error():
