@@ -76,8 +76,8 @@ def unsupported(module: nn.Module) -> str | None:
         return f"its weight has {weight.numel()} elements"
     if getattr(module, "padding_mode", "zeros") != "zeros":
         return f"padding_mode is {module.padding_mode!r}; only zeros are padded natively"
-    if hasattr(module, "parametrizations") or "weight" not in module._parameters:
-        return "its weight is computed by a parametrization or weight norm, not a plain parameter"
+    if "weight" not in module._parameters:
+        return "its weight is computed (weight norm or another hook), not a plain parameter"
     return None
 
 
