@@ -1,0 +1,150 @@
+// The C interface that Python loads with ctypes. Arguments are checked in Python; errors here are status codes, never exceptions.
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "layer.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace regrow {
+namespace {
+
+void parallel_openmp(int parts, const std::function<void(int)>& body) {
+  if (parts == 1) return body(0);
+#ifdef _OPENMP
+  std::exception_ptr failure;
+#pragma omp parallel num_threads(parts)
+  {
+    for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) try {
+        body(part);
+      } catch (...) {
+#pragma omp critical
+        failure = std::current_exception();
+      }
+  }
+  if (failure) std::rethrow_exception(failure);
+#else
+  for (int part = 0; part < parts; part++) body(part);
+#endif
+}
+
+bool use_avx2() {
+  static const bool chosen = [] {
+    const char* wish = std::getenv("REGROW_ISA");
+    if (wish && std::strcmp(wish, "generic") == 0) return false;
+#if defined(__x86_64__)
+    return avx2_kernels_f32() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return false;
+#endif
+  }();
+  return chosen;
+}
+
+Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads}; }
+Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads}; }
+
+template <class F>
+int guarded(F body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  } catch (...) {
+    return 2;
+  }
+}
+
+template <class F>
+int in_parts(int parts, F body) {
+  return guarded([&] { parallel_openmp(parts, body); });
+}
+
+Pool pool_of(const int* fields) {
+  Pool pool;
+  static_assert(sizeof(Pool) == 13 * sizeof(int));
+  std::memcpy(&pool, fields, sizeof pool);
+  return pool;
+}
+
+}  // namespace
+}  // namespace regrow
+
+using namespace regrow;
+
+#define REGROW_API extern "C" __attribute__((visibility("default")))
+
+REGROW_API const char* regrow_isa() { return use_avx2() ? "avx2" : "generic"; }
+
+REGROW_API int regrow_plan_create(const int* geometry, const uint8_t* mask, int input_gradient, void** plan) {
+  return guarded([&] {
+    Geometry g;
+    static_assert(sizeof(Geometry) == 15 * sizeof(int));
+    std::memcpy(&g, geometry, sizeof g);
+    *plan = new Plan(build_plan(g, mask, input_gradient ? Pass::input_gradient : Pass::forward));
+  });
+}
+
+REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
+REGROW_API int64_t regrow_plan_entries(const void* plan) { return int64_t(static_cast<const Plan*>(plan)->entries()); }
+
+// One copy of the interface per precision.
+#define REGROW_FOR_EACH_PRECISION(DEFINE) DEFINE(float, f32) DEFINE(double, f64)
+
+#define DEFINE_PASSES(T, SUFFIX)                                                                                                             \
+  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples, int threads) { \
+    return guarded([&] { runner_##SUFFIX(threads).forward(*static_cast<const Plan*>(plan), x, weight, bias, y, samples); });                 \
+  }                                                                                                                                          \
+  REGROW_API int regrow_weight_gradient_##SUFFIX(const void* plan, const T* x, const T* grad, T* gradient, int64_t samples, int threads) {   \
+    return guarded([&] { runner_##SUFFIX(threads).weight_gradient(*static_cast<const Plan*>(plan), x, grad, gradient, samples); });          \
+  }
+REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
+
+#define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
+  REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
+    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
+      k.channel_statistics(x, channels, size, mean, variance, part, threads);                                                                \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
+  REGROW_API int regrow_scale_shift_##SUFFIX(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, int relu,     \
+                                             int threads) {                                                                                  \
+    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
+      k.scale_shift(x, scale, shift, y, channels, size, relu != 0, part, threads);                                                           \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
+  REGROW_API int regrow_norm_backward_##SUFFIX(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx,   \
+                                               T* dweight, T* dbias, int64_t channels, int64_t size, int training, int threads) {            \
+    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
+      k.norm_backward(x, y, g, mean, invstd, weight, dx, dweight, dbias, channels, size, training != 0, part, threads);                      \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
+  REGROW_API int regrow_max_pool_##SUFFIX(const int* pool, const T* x, T* y, uint8_t* winner, int64_t lanes, int threads) {                  \
+    return in_parts(threads, [&, s = pool_of(pool), k = runner_##SUFFIX(threads).kernels](int part) {                                        \
+      k.max_pool(s, x, y, winner, lanes, part, threads);                                                                                     \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
+  REGROW_API int regrow_max_pool_backward_##SUFFIX(const int* pool, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int threads) {  \
+    return in_parts(threads, [&, s = pool_of(pool), k = runner_##SUFFIX(threads).kernels](int part) {                                        \
+      k.max_pool_backward(s, g, winner, dx, lanes, part, threads);                                                                           \
+    });                                                                                                                                      \
+  }
+REGROW_FOR_EACH_PRECISION(DEFINE_GLUE)
+
+#define DEFINE_STEPS(T, SUFFIX)                                                                                                              \
+  REGROW_API int regrow_sgd_##SUFFIX(const SgdOptions* o, T* weight, const T* grad, T* momentum, const uint32_t* index, int64_t count,       \
+                                     int threads) {                                                                                          \
+    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
+      k.sgd_step(*o, weight, grad, momentum, index, share(count, part, threads));                                                            \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
+  REGROW_API int regrow_adamw_##SUFFIX(const AdamOptions* o, T* weight, const T* grad, T* first, T* second, const uint32_t* index,           \
+                                       int64_t count, int threads) {                                                                         \
+    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
+      k.adamw_step(*o, weight, grad, first, second, index, share(count, part, threads));                                                     \
+    });                                                                                                                                      \
+  }
+REGROW_FOR_EACH_PRECISION(DEFINE_STEPS)

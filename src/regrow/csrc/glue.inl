@@ -1,0 +1,136 @@
+// What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU), max pooling. Included once per
+// instruction set. A channel is one contiguous run of `size` values; a thread takes whole channels.
+
+constexpr int64_t kChunk = 4096;  // summed in single precision, then added up in double
+
+// total += sum over [0, size) of term(i), for eight lanes at a time; `term` gets the index.
+template <class T, class VectorTerm, class ScalarTerm>
+REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm scalar_term) {
+  double total = 0;
+  for (int64_t start = 0; start < size; start += kChunk) {
+    const int64_t end = start + kChunk < size ? start + kChunk : size;
+    Vec<T> a{}, b{}, c{}, d{};
+    int64_t i = start;
+    for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+      a += vector_term(i);
+      b += vector_term(i + kLanes);
+      c += vector_term(i + 2 * kLanes);
+      d += vector_term(i + 3 * kLanes);
+    }
+    a = (a + b) + (c + d);
+    for (int n = 0; n < kLanes; n++) total += a[n];
+    for (; i < end; i++) total += scalar_term(i);
+  }
+  return total;
+}
+
+template <class T>
+void channel_statistics(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts) {
+  const Range mine = share(channels, part, parts);
+  for (int64_t c = mine.begin; c < mine.end; c++) {
+    const T* p = x + c * size;
+    const T centre = T(sum_over<T>(size, [&](int64_t i) -> Vec<T> { return loose(p + i); }, [&](int64_t i) { return p[i]; }) / double(size));
+    const double squares = sum_over<T>(
+        size,
+        [&](int64_t i) -> Vec<T> {
+          const Vec<T> d = loose(p + i) - centre;
+          return d * d;
+        },
+        [&](int64_t i) { return (p[i] - centre) * (p[i] - centre); });
+    mean[c] = centre;
+    variance[c] = T(squares / double(size));
+  }
+}
+
+// y = x * scale + shift, then ReLU if wanted (NaN stays NaN, as in torch).
+template <class T>
+void scale_shift(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts) {
+  const Range mine = share(channels, part, parts);
+  for (int64_t c = mine.begin; c < mine.end; c++) {
+    const T *p = x + c * size, a = scale[c], b = shift[c];
+    T* q = y + c * size;
+    if (relu)
+      for (int64_t i = 0; i < size; i++) {
+        const T v = p[i] * a + b;
+        q[i] = v < 0 ? T(0) : v;
+      }
+    else
+      for (int64_t i = 0; i < size; i++) q[i] = p[i] * a + b;
+  }
+}
+
+// Gradient of batch norm. `y` non-null: a ReLU followed, its gradient passes where y > 0. `training`: statistics depend on x.
+template <class T>
+void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,
+                   int64_t channels, int64_t size, bool training, int part, int parts) {
+  const Range mine = share(channels, part, parts);
+  for (int64_t c = mine.begin; c < mine.end; c++) {
+    const T *xc = x + c * size, *yc = y ? y + c * size : nullptr, *gc = g + c * size;
+    const T m = mean[c], r = invstd[c], w = weight ? weight[c] : T(1);
+    const Vec<T> zero{};
+    auto passed = [&](int64_t i) -> Vec<T> { return yc ? (Vec<T>)(loose(yc + i) > zero ? loose(gc + i) : zero) : (Vec<T>)loose(gc + i); };
+    auto passed_one = [&](int64_t i) { return !yc || yc[i] > 0 ? gc[i] : T(0); };
+    const double sum = sum_over<T>(size, passed, passed_one);
+    const double dot = sum_over<T>(size, [&](int64_t i) -> Vec<T> { return passed(i) * (loose(xc + i) - m); },
+                                   [&](int64_t i) { return passed_one(i) * (xc[i] - m); });
+    if (dweight) dweight[c] = T(dot * r);
+    if (dbias) dbias[c] = T(sum);
+    if (!dx) continue;
+    const T a = w * r, b = training ? T(sum / double(size)) : T(0), k = training ? T(dot / double(size) * r * r) : T(0);
+    T* d = dx + c * size;
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
+    for (; i < size; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
+  }
+}
+
+// Max pooling; `winner` keeps the window position (row-major) of each maximum for the backward pass. NaN wins, as in torch.
+template <class T>
+void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, int part, int parts) {
+  const Range mine = share(s.channels, part, parts);
+  for (int64_t c = mine.begin; c < mine.end; c++)
+    for (int row = 0; row < s.out_rows; row++)
+      for (int col = 0; col < s.out_cols; col++) {
+        const int64_t out = ((c * s.out_rows + row) * s.out_cols + col) * lanes;
+        bool first = true;
+        for (int ky = 0; ky < s.kernel_rows; ky++)
+          for (int kx = 0; kx < s.kernel_cols; kx++) {
+            const int r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
+            if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
+            const T* from = x + ((c * s.in_rows + r) * s.in_cols + q) * lanes;
+            const uint8_t tap = uint8_t(ky * s.kernel_cols + kx);
+            T* best = y + out;
+            uint8_t* where = winner + out;
+            if (first)
+              for (int64_t n = 0; n < lanes; n++) best[n] = from[n], where[n] = tap;
+            else
+              for (int64_t n = 0; n < lanes; n++) {
+                const bool better = !(from[n] <= best[n]) && best[n] == best[n];
+                best[n] = better ? from[n] : best[n];
+                where[n] = better ? tap : where[n];
+              }
+            first = false;
+          }
+      }
+}
+
+template <class T>
+void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int part, int parts) {
+  const Range mine = share(s.channels, part, parts);
+  const int64_t in_size = (int64_t)s.in_rows * s.in_cols * lanes;
+  for (int64_t c = mine.begin; c < mine.end; c++) {
+    for (int64_t i = 0; i < in_size; i++) dx[c * in_size + i] = 0;
+    for (int row = 0; row < s.out_rows; row++)
+      for (int col = 0; col < s.out_cols; col++) {
+        const int64_t out = ((c * s.out_rows + row) * s.out_cols + col) * lanes;
+        for (int ky = 0; ky < s.kernel_rows; ky++)
+          for (int kx = 0; kx < s.kernel_cols; kx++) {
+            const int r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
+            if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
+            T* to = dx + c * in_size + (r * (int64_t)s.in_cols + q) * lanes;
+            const uint8_t tap = uint8_t(ky * s.kernel_cols + kx);
+            for (int64_t n = 0; n < lanes; n++) to[n] += winner[out + n] == tap ? g[out + n] : T(0);
+          }
+      }
+  }
+}

@@ -1,0 +1,79 @@
+#include "layer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace regrow {
+namespace {
+
+constexpr int64_t kSerial = 1 << 14;  // less work than this is not worth waking threads
+
+int parts_for(int64_t work, int threads) { return work < kSerial ? 1 : threads; }
+
+template <class T>
+void gather(const Runner<T>& run, const std::vector<uint32_t>& source, const T* weight, T* values) {
+  const int parts = parts_for(int64_t(source.size()), run.threads);
+  run.parallel(parts, [&](int part) {
+    const Range mine = share(int64_t(source.size()), part, parts);
+    for (int64_t k = mine.begin; k < mine.end; k++) values[k] = weight[source[k]];
+  });
+}
+
+// sums[0] += sums[1] + ... : partial sums of the threads, added in a fixed order.
+template <class T>
+void reduce(T* sums, size_t stride, int count, Range mine) {
+  for (int t = 1; t < count; t++)
+    for (int64_t k = mine.begin; k < mine.end; k++) sums[k] += sums[stride * t + k];
+}
+
+template <class T>
+void scatter(const Plan& plan, const Stencil& s, const T* sums, T* gradient, Range mine) {
+  if (plan.fold.target.empty()) {
+    for (int64_t k = mine.begin; k < mine.end; k++) gradient[s.source[k]] = sums[k];
+    return;
+  }
+  const Fold& fold = plan.fold;
+  for (int64_t z = mine.begin; z < mine.end; z++) {
+    T total = 0;
+    for (uint32_t i = fold.begin[z]; i < fold.begin[z + 1]; i++) total += sums[fold.entry[i]];
+    gradient[fold.target[z]] = total;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void Runner<T>::forward(const Plan& plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples) const {
+  if (samples == 0) return;
+  static thread_local Scratch scratch;
+  T* values = scratch.get<T>(plan.entries() + kListPadding);
+  for (const Stencil& s : plan.stencils) {
+    gather(*this, s.source, weight, values);
+    const int64_t lanes = samples * s.lanes_per_sample;
+    const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries()) + s.out_channels) / 64, threads);
+    parallel(parts, [&](int part) { kernels.forward(s, x, values, bias, y, lanes, part, parts); });
+  }
+}
+
+template <class T>
+void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const {
+  static thread_local Scratch scratch;
+  for (const Stencil& s : plan.stencils) {
+    const int64_t lanes = samples * s.lanes_per_sample;
+    const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / 64, threads);
+    const size_t stride = (s.entries() + kListPadding + 15) / 16 * 16;
+    T* sums = scratch.get<T>(stride * parts);
+    parallel(parts, [&](int part) {
+      std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
+      if (lanes > 0) kernels.weight_gradient(s, x, grad_out, sums + stride * part, lanes, part, parts);
+    });
+    const int64_t targets = plan.fold.target.empty() ? int64_t(s.entries()) : int64_t(plan.fold.target.size());
+    if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries()), part, parts)); });
+    parallel(parts, [&](int part) { scatter(plan, s, sums, gradient, share(targets, part, parts)); });
+  }
+}
+
+template struct Runner<float>;
+template struct Runner<double>;
+
+}  // namespace regrow

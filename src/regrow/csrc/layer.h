@@ -1,0 +1,27 @@
+// The passes of one layer over a plan, for any kernel table and any way to run in parallel.
+#pragma once
+#include <functional>
+
+#include "kernels.h"
+
+namespace regrow {
+
+// Runs body(0) ... body(parts - 1), possibly at the same time, and returns when all are done.
+using ParallelFor = void (*)(int parts, const std::function<void(int)>& body);
+
+template <class T>
+struct Runner {
+  const Kernels<T>& kernels;
+  ParallelFor parallel;
+  int threads;
+
+  // y = plan(x) with the values of the dense `weight`; bias may be null. Also the input gradient, on the transposed plan.
+  void forward(const Plan& plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples) const;
+  // gradient[w] of every weight in the plan <- the sum over samples and pixels; other elements of `gradient` are not touched.
+  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
+};
+
+extern template struct Runner<float>;
+extern template struct Runner<double>;
+
+}  // namespace regrow

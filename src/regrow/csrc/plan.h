@@ -1,0 +1,85 @@
+// What a sparse layer computes, as lists: the one data structure all kernels share.
+//
+// Every pass of a sparse Linear/Conv layer is a *sparse stencil*:
+//
+//   out[o, row0 + row_step*i, col0 + col_step*j] = bias[o] + sum_e value_e * in[c_e, i*row_stride + dy_e, j*col_stride + dx_e]
+//
+// forward          one stencil with dy = ky*dilation - padding, row_step = 1
+// input gradient   one stencil per residue of the stride (stride 1: just one), in and out swapped, row_stride = 1
+// weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries
+//
+// Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Maps of up to `kUnrolledPixels` output pixels (Linear among
+// them) become a *matrix*: each output pixel is a row of its own, so that taps that only meet padding cost nothing.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace regrow {
+
+constexpr int kLanes = 8;           // samples in one vector
+constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
+constexpr int kListPadding = 8;     // readable entries behind the last list
+
+struct Geometry {
+  int in_channels, out_channels, groups;
+  int in_rows, in_cols, out_rows, out_cols;
+  int kernel_rows, kernel_cols;
+  int stride_rows, stride_cols;
+  int pad_top, pad_left;
+  int dilation_rows, dilation_cols;
+};
+
+enum class Pass { forward, input_gradient };
+
+// The register tile: rows x cols output pixels of one output channel. kernels.inc lists those that exist.
+struct Tile {
+  int rows, cols;
+};
+
+// One output channel meets one block of input channels.
+struct Visit {
+  int32_t slot;         // output channel inside its block
+  bool first;           // start from the bias
+  uint32_t begin, end;  // its entries
+};
+
+struct Stencil {
+  int in_channels, in_rows, in_cols;
+  int out_channels, out_rows, out_cols;
+  int rows, cols;  // output pixels computed
+  int row0, col0, row_step, col_step;
+  int row_stride, col_stride;
+  int dy0, dx0;              // smallest tap offsets
+  int halo_rows, halo_cols;  // input pixels under one tile
+  Tile tile;
+  bool matrix;         // 1x1 maps: tiles are vectors of lanes
+  int vectors;         // matrix: vectors of lanes per tile
+  int lanes_per_sample;  // matrix over whole maps (1x1 convolution): pixels count as samples
+  int pixels_per_bias;   // unrolled maps: rows that share a bias
+  int in_block, out_block;
+  std::vector<uint32_t> block_begin;  // [out blocks x in blocks + 1] -> visits
+  std::vector<Visit> visits;          // inside a block by length: the inner loop's exit becomes predictable
+  std::vector<uint32_t> unit;         // entry -> pixel of the packed input block
+  std::vector<uint32_t> source;       // entry -> flat index in the dense weight
+
+  int in_blocks() const { return (in_channels + in_block - 1) / in_block; }
+  int out_blocks() const { return (out_channels + out_block - 1) / out_block; }
+  size_t entries() const { return source.size(); }
+};
+
+// Entries that share a weight (unrolled maps): weight `target[z]` owns entries entry[begin[z] .. begin[z+1]).
+struct Fold {
+  std::vector<uint32_t> target, begin, entry;
+};
+
+struct Plan {
+  std::vector<Stencil> stencils;
+  Fold fold;  // empty where every entry has its own weight
+  size_t weights = 0;
+  size_t entries() const;
+};
+
+Plan build_plan(const Geometry& geometry, const uint8_t* mask, Pass pass);
+
+}  // namespace regrow

@@ -1,0 +1,157 @@
+"""Switches how a layer computes: `attach` lets a Linear or Conv layer run on native sparse kernels, in place.
+
+The module keeps its identity, its dense-shaped `weight`, its hooks and its `state_dict`; only its class changes to a subclass
+with another `forward`. `Execution.detach()` switches back.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regrow.execution import native
+from regrow.execution.gradient import GradientBuffer, SparseFunction
+from regrow.execution.pattern import SparsePattern, Window
+
+_ATTRIBUTE = "_regrow_execution"
+
+
+class _SparseLayer(nn.Module):
+    """Mixin: the sparse forward of a layer seen as a 4-D convolution."""
+
+    def _compute(self, x: Tensor) -> Tensor:
+        execution: Execution = self.__dict__[_ATTRIBUTE]
+        return execution.compute(x, self.weight, self.bias)
+
+
+class SparseLinear(_SparseLayer, nn.Linear):
+    """`nn.Linear` on sparse kernels; made by `attach`, not constructed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """y = x W^T + b."""
+        if x.shape[-1:] != (self.in_features,):
+            raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {self.in_features})")
+        flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        y = self._compute(flat[:, :, None, None])[:, :, 0, 0]
+        return y if x.dim() == 2 else y.reshape(*x.shape[:-1], self.out_features)
+
+
+class SparseConv1d(_SparseLayer, nn.Conv1d):
+    """`nn.Conv1d` on sparse kernels; made by `attach`, not constructed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolution over the last dimension of (N, C, L) or (C, L)."""
+        if x.dim() not in (2, 3):
+            raise ValueError(f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, length) or ({self.in_channels}, length)")
+        y = self._compute((x if x.dim() == 3 else x[None])[:, :, None, :])[:, :, 0, :]
+        return y if x.dim() == 3 else y[0]
+
+
+class SparseConv2d(_SparseLayer, nn.Conv2d):
+    """`nn.Conv2d` on sparse kernels; made by `attach`, not constructed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolution over the last two dimensions of (N, C, H, W) or (C, H, W)."""
+        if x.dim() not in (3, 4):
+            raise ValueError(f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, H, W) or ({self.in_channels}, H, W)")
+        y = self._compute(x if x.dim() == 4 else x[None])
+        return y if x.dim() == 4 else y[0]
+
+
+_SPARSE_CLASS = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
+
+
+def unsupported(module: nn.Module) -> str | None:
+    """Why a module cannot run on the sparse kernels, or None if it can."""
+    if not native.available():
+        return "the native kernels are not built (no C++17 compiler at installation)"
+    if type(module) not in _SPARSE_CLASS:
+        return f"{type(module).__name__} is not exactly nn.Linear, nn.Conv1d or nn.Conv2d"
+    weight = module.weight
+    if weight.device.type != "cpu":
+        return f"its weight is on {weight.device}; the sparse kernels run on the CPU"
+    if weight.dtype not in native.SUFFIX:
+        return f"its weight is {weight.dtype}; the sparse kernels compute in float32 or float64"
+    if not 0 < weight.numel() < 2**31:
+        return f"its weight has {weight.numel()} elements"
+    if getattr(module, "padding_mode", "zeros") != "zeros":
+        return f"padding_mode is {module.padding_mode!r}; only zeros are padded natively"
+    if "weight" not in module._parameters:
+        return "its weight is computed (weight norm or another hook), not a plain parameter"
+    return None
+
+
+def window_of(module: nn.Linear | nn.Conv1d | nn.Conv2d) -> Window:
+    """The geometry of a layer; one-dimensional layers get a first axis of size one."""
+    if isinstance(module, nn.Linear):
+        return Window()
+    lift = (lambda pair, unit: (unit, *pair)) if isinstance(module, nn.Conv1d) else (lambda pair, unit: tuple(pair))
+    kernel, stride, dilation = (lift(pair, 1) for pair in (module.kernel_size, module.stride, module.dilation))
+    if module.padding == "same":
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        padding = (total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2)
+    else:
+        padding = (0, 0, 0, 0) if module.padding == "valid" else (*lift(module.padding, 0), *lift(module.padding, 0))
+    return Window(kernel, stride, padding, dilation, module.groups)
+
+
+class Execution:
+    """The sparse execution of one layer, as returned by `attach`."""
+
+    def __init__(self, module: nn.Module, pattern: SparsePattern) -> None:
+        self.pattern = pattern
+        self._module, self._buffer, self._dense = module, GradientBuffer(), False
+
+    def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
+        """Take the mask of a topology update; lists are rebuilt at the next use."""
+        self.pattern.update(mask, gradient_mask)
+        self._buffer.forget()
+
+    def dense_gradient(self, on: bool) -> None:
+        """In a growth window: following forward passes get the full dense weight gradient; otherwise zero outside the mask."""
+        self._dense = on
+
+    def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer on 4-D maps."""
+        if x.dtype != weight.dtype:
+            x = x.to(weight.dtype)
+        if torch.compiler.is_compiling() and not self._dense:
+            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number)
+        return SparseFunction.apply(x, weight, bias, self.pattern, self._buffer, self._dense)
+
+    def detach(self) -> None:
+        """Switch the module back to its dense class."""
+        if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
+            dense = {sparse: dense for dense, sparse in _SPARSE_CLASS.items()}
+            self._module.__class__ = dense[type(self._module)]
+
+
+def attach(module: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:
+    """Let `module` compute with its present weights only; weights outside `mask` are ignored whatever their value.
+
+    Args:
+        module: exactly an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).
+        mask: bool, shaped like `module.weight`.
+        gradient_mask: where weight gradients are computed, default `mask`.
+
+    Example:
+        >>> layer = torch.nn.Linear(4, 2)
+        >>> execution = attach(layer, torch.tensor([[True, False, False, False], [False, False, True, False]]))
+        >>> y = layer(torch.ones(3, 4))
+        >>> execution.detach()
+    """
+    if _ATTRIBUTE in module.__dict__:
+        raise ValueError("this module already runs sparse; call update() on its execution, or detach() it first")
+    if reason := unsupported(module):
+        raise ValueError(f"cannot run this layer sparse: {reason}")
+    if mask.shape != module.weight.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(module.weight.shape)}")
+    execution = Execution(module, SparsePattern(mask, window_of(module), gradient_mask))
+    module.__dict__[_ATTRIBUTE] = execution
+    module.__class__ = _SPARSE_CLASS[type(module)]
+    return execution
+
+
+def execution_of(module: nn.Module) -> Execution | None:
+    """The sparse execution attached to a module, or None."""
+    return module.__dict__.get(_ATTRIBUTE)

@@ -1,0 +1,45 @@
+"""The travelling layout: logical (N, C, H, W) tensors stored as [C][H][W][N], samples fastest.
+
+It is expressed in plain strides, so elementwise torch functions (ReLU, `+`, dropout) keep it and `flatten(1)` gives the
+[features][N] layout of linear layers without a copy.
+
+>>> x = to_travel(torch.zeros(8, 3, 4, 4))
+>>> x.shape, x.stride()
+(torch.Size([8, 3, 4, 4]), (1, 128, 32, 8))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def samples_last(x: Tensor) -> Tensor:
+    """The same memory with the sample dimension last: contiguous exactly if `x` travels."""
+    return x.permute(*range(1, x.dim()), 0)
+
+
+def is_travel(x: Tensor) -> bool:
+    """True if `x` is stored samples-fastest without gaps."""
+    return samples_last(x).is_contiguous()
+
+
+def travels(x: Tensor) -> bool:
+    """True if `x` is in the travelling layout and not also an ordinary contiguous tensor."""
+    return x.dim() >= 2 and is_travel(x) and not x.is_contiguous()
+
+
+def empty_travel(shape: Sequence[int], like: Tensor) -> Tensor:
+    """An uninitialised travelling tensor of the given logical shape, with the dtype and device of `like`."""
+    stored = like.new_empty((*shape[1:], shape[0]))
+    return stored.permute(stored.dim() - 1, *range(stored.dim() - 1))
+
+
+def to_travel(x: Tensor) -> Tensor:
+    """`x` in the travelling layout; a copy only if needed."""
+    if is_travel(x):
+        return x
+    flat = x.contiguous().view(x.shape[0], -1).t().contiguous()  # two dimensions: torch's fast transposing copy
+    return flat.view(*x.shape[1:], x.shape[0]).permute(x.dim() - 1, *range(x.dim() - 1))

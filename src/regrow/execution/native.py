@@ -1,0 +1,69 @@
+"""The native library: finds it beside the package, loads it after torch (one OpenMP run time), calls it with checked results."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_STATUS = {1: "out of memory", 2: "unexpected failure"}
+
+
+class NativeError(RuntimeError):
+    """The native library is missing or reported a failure."""
+
+
+def library_path() -> Path | None:
+    """The compiled library beside the package, or None if it was not built."""
+    return next(iter(sorted(Path(__file__).parent.parent.glob("_kernels*.so"))), None)
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Load the library once; raise `NativeError` with the remedy if it is missing."""
+    path = library_path()
+    if path is None:
+        raise NativeError(
+            "regrow's native kernels are not built, so execution='sparse' cannot run. Install a C++17 compiler and reinstall regrow "
+            "(from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
+        )
+    loaded = ctypes.CDLL(str(path))
+    loaded.regrow_isa.restype = ctypes.c_char_p
+    loaded.regrow_plan_entries.restype = ctypes.c_int64
+    loaded.regrow_plan_entries.argtypes = [ctypes.c_void_p]
+    loaded.regrow_plan_free.restype = None
+    loaded.regrow_plan_free.argtypes = [ctypes.c_void_p]
+    return loaded
+
+
+def available() -> bool:
+    """True if the native library was built."""
+    return library_path() is not None
+
+
+def instruction_set() -> str:
+    """`avx2` or `generic`: what the kernels use on this machine (`REGROW_ISA=generic` forces the latter)."""
+    return library().regrow_isa().decode()
+
+
+def _argument(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
+    """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, integers as 64 bit, None as null."""
+    if dtype not in SUFFIX:
+        raise TypeError(f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'")
+    function = getattr(library(), f"regrow_{name}_{SUFFIX[dtype]}")
+    check(function(*map(_argument, arguments), ctypes.c_int(torch.get_num_threads())), name)
+
+
+def check(status: int, name: str) -> None:
+    """Raise if a native function returned a failure."""
+    if status:
+        raise NativeError(f"native {name} failed: {_STATUS.get(status, status)}")

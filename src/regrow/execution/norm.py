@@ -1,0 +1,93 @@
+"""Batch normalisation (with an optional ReLU) on travelling tensors: native, torch's semantics.
+
+y = (x - mean) / sqrt(var + eps) * weight + bias, with the batch's biased variance in training.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from regrow.execution import native
+from regrow.execution.layout import empty_travel, to_travel, travels
+
+
+class _BatchNormFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, training: bool, relu: bool
+    ) -> Tensor:
+        channels, size = x.shape[1], x.numel() // x.shape[1]
+        scale = invstd if weight is None else weight * invstd
+        shift = -mean * scale if bias is None else bias - mean * scale
+        y = empty_travel(x.shape, x)
+        native.call("scale_shift", x.dtype, x, scale, shift, y, channels, size, int(relu))
+        ctx.save_for_backward(x, weight, mean, invstd, y if relu else None)
+        ctx.training, ctx.has_bias = training, bias is not None
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, invstd, y = ctx.saved_tensors
+        channels, size = x.shape[1], x.numel() // x.shape[1]
+        dx = empty_travel(x.shape, x) if ctx.needs_input_grad[0] else None
+        dweight = x.new_empty(channels) if weight is not None else None
+        dbias = x.new_empty(channels) if ctx.has_bias else None
+        grad = to_travel(grad)
+        native.call("norm_backward", x.dtype, x, y, grad, mean, invstd, weight, dx, dweight, dbias, channels, size, int(ctx.training))
+        return dx, dweight, dbias, None, None, None, None
+
+
+def _batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    native.call("channel_statistics", x.dtype, x.detach(), x.shape[1], x.numel() // x.shape[1], mean, variance)
+    return mean, variance
+
+
+def _update_running(module: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
+    module.num_batches_tracked.add_(1)
+    momentum = 1.0 / float(module.num_batches_tracked) if module.momentum is None else module.momentum
+    module.running_mean.lerp_(mean, momentum)
+    module.running_var.lerp_(variance * (count / (count - 1)), momentum)
+
+
+def batch_norm(module: _BatchNorm, x: Tensor, relu: bool = False) -> Tensor:
+    """`module(x)`, then ReLU if wanted, for a travelling `x`."""
+    module._check_input_dim(x)
+    training = module.training or module.running_mean is None
+    if training:
+        count = x.numel() // x.shape[1]
+        if count <= 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.size()}")
+        mean, variance = _batch_statistics(x)
+        if module.training and module.track_running_stats:
+            _update_running(module, mean, variance, count)
+    else:
+        mean, variance = module.running_mean, module.running_var
+    invstd = (variance + module.eps).rsqrt()
+    return _BatchNormFunction.apply(x, module.weight, module.bias, mean, invstd, training, relu)
+
+
+def takes(module: _BatchNorm, x: Tensor) -> bool:
+    """True if the native path applies to this input."""
+    same = all(t is None or t.dtype == x.dtype for t in (module.weight, module.running_mean))
+    return not torch.compiler.is_compiling() and x.dtype in native.SUFFIX and x.numel() > 0 and travels(x) and same
+
+
+class TravelBatchNorm1d(nn.BatchNorm1d):
+    """`nn.BatchNorm1d` that keeps the travelling layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Native on travelling tensors, torch otherwise."""
+        return batch_norm(self, x) if takes(self, x) else super().forward(x)
+
+
+class TravelBatchNorm2d(nn.BatchNorm2d):
+    """`nn.BatchNorm2d` that keeps the travelling layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Native on travelling tensors, torch otherwise."""
+        return batch_norm(self, x) if takes(self, x) else super().forward(x)

@@ -1,0 +1,85 @@
+"""Optimizer steps that touch present weights only, with torch's arithmetic; missing entries of all tensors stay as they are.
+
+The dense-shaped step of a large sparse layer costs more than its sparse forward and backward pass; these cost O(non-zeros).
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from torch import Tensor
+
+from regrow.execution import native
+from regrow.execution.pattern import SparsePattern
+
+
+class _SgdOptions(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_double) for name in ("lr", "momentum", "dampening", "weight_decay")] + [
+        (name, ctypes.c_int) for name in ("nesterov", "maximize", "first_step")
+    ]
+
+
+class _AdamOptions(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")] + [("maximize", ctypes.c_int)]
+
+
+def _checked(pattern: SparsePattern, **tensors: Tensor | None) -> None:
+    weight = tensors["weight"]
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if tensor.shape != pattern.mask.shape or not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous with shape {tuple(pattern.mask.shape)}, got {tuple(tensor.shape)}")
+        if tensor.dtype != weight.dtype or tensor.device.type != "cpu":
+            raise TypeError(f"{name} must be {weight.dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
+
+
+def sgd_step(
+    weight: Tensor,
+    grad: Tensor,
+    momentum_buffer: Tensor | None,
+    pattern: SparsePattern,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+    first_step: bool = False,
+) -> None:
+    """One step of `torch.optim.SGD` on the present entries, in place.
+
+    Args:
+        momentum_buffer: velocity, dense-shaped; None only if `momentum` is 0.
+        first_step: the velocity starts as the gradient, as torch does when it creates the buffer.
+    """
+    _checked(pattern, weight=weight, grad=grad, momentum_buffer=momentum_buffer)
+    if momentum and momentum_buffer is None:
+        raise ValueError("momentum needs a momentum_buffer shaped like the weight")
+    options = _SgdOptions(lr, momentum, dampening, weight_decay, nesterov, maximize, first_step)
+    positions = pattern.positions()
+    native.call("sgd", weight.dtype, ctypes.byref(options), weight, grad, momentum_buffer, positions, positions.numel())
+
+
+def adamw_step(
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    pattern: SparsePattern,
+    *,
+    step: int,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    maximize: bool = False,
+) -> None:
+    """One step of `torch.optim.AdamW` (number `step`, from 1) on the present entries, in place."""
+    _checked(pattern, weight=weight, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
+    if step < 1:
+        raise ValueError(f"step counts from 1, got {step}")
+    options = _AdamOptions(lr, *betas, eps, weight_decay, step, maximize)
+    positions = pattern.positions()
+    native.call("adamw", weight.dtype, ctypes.byref(options), weight, grad, exp_avg, exp_avg_sq, positions, positions.numel())

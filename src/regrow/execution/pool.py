@@ -1,0 +1,94 @@
+"""Pooling on travelling tensors: max natively; averages as torch reductions that keep the layout."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regrow.execution import native
+from regrow.execution.layout import empty_travel, samples_last, to_travel, travels
+
+
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
+    """Output size with torch's rule: a window of `ceil_mode` must start inside the input or its left padding."""
+    room = size + 2 * pad - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)
+    out = room // stride + 1
+    return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out
+
+
+class _MaxPoolFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, out: tuple[int, int], window: tuple[int, ...]) -> Tensor:
+        fields = (x.shape[1], *x.shape[2:], *out, *window)
+        ctx.pool = (ctypes.c_int * len(fields))(*fields)
+        y = empty_travel((*x.shape[:2], *out), x)
+        winner = torch.empty(y.numel(), dtype=torch.uint8)
+        native.call("max_pool", x.dtype, ctx.pool, x, y, winner, x.shape[0])
+        ctx.save_for_backward(winner)
+        ctx.shape = x.shape
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (winner,) = ctx.saved_tensors
+        dx = empty_travel(ctx.shape, grad)
+        native.call("max_pool_backward", grad.dtype, ctx.pool, to_travel(grad), winner, dx, ctx.shape[0])
+        return dx, None, None
+
+
+def _native(x: Tensor) -> bool:
+    return not torch.compiler.is_compiling() and x.dim() == 4 and x.dtype in native.SUFFIX and x.numel() > 0 and travels(x)
+
+
+class TravelMaxPool2d(nn.MaxPool2d):
+    """`nn.MaxPool2d` that keeps the travelling layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Native on travelling tensors, torch otherwise."""
+        kernel, stride, pad, dilation = map(_pair, (self.kernel_size, self.stride, self.padding, self.dilation))
+        valid = kernel[0] * kernel[1] <= 255 and all(2 * p <= k for p, k in zip(pad, kernel, strict=True))
+        if not _native(x) or self.return_indices or not valid:
+            return super().forward(x)
+        out = tuple(_pooled(x.shape[2 + a], kernel[a], stride[a], pad[a], dilation[a], self.ceil_mode) for a in (0, 1))
+        return _MaxPoolFunction.apply(x, out, (*kernel, *stride, *pad, *dilation)) if min(out) > 0 else super().forward(x)
+
+
+def _average(x: Tensor, rows: int, cols: int) -> Tensor:
+    """Means over disjoint windows of rows x cols."""
+    c, h, w, n = samples_last(x).shape
+    means = samples_last(x).reshape(c, h // rows, rows, w // cols, cols, n).mean((2, 4))
+    return means.permute(3, 0, 1, 2)
+
+
+class TravelAvgPool2d(nn.AvgPool2d):
+    """`nn.AvgPool2d` that keeps the travelling layout where windows tile the map."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A reduction on travelling tensors, torch otherwise."""
+        kernel, stride = _pair(self.kernel_size), _pair(self.stride)
+        plain = kernel == stride and _pair(self.padding) == (0, 0) and self.divisor_override is None
+        if not _native(x) or not plain or x.shape[2] % kernel[0] or x.shape[3] % kernel[1]:
+            return super().forward(x)
+        return _average(x, *kernel)
+
+
+class TravelAdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
+    """`nn.AdaptiveAvgPool2d` that keeps the travelling layout where windows tile the map."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A reduction on travelling tensors, torch otherwise."""
+        size = self.output_size if isinstance(self.output_size, tuple | list) else (self.output_size,) * 2
+        if not _native(x):
+            return super().forward(x)
+        rows, cols = (x.shape[2 + axis] if size[axis] is None else size[axis] for axis in (0, 1))
+        if 0 in (rows, cols) or x.shape[2] % rows or x.shape[3] % cols:
+            return super().forward(x)
+        return _average(x, x.shape[2] // rows, x.shape[3] // cols)

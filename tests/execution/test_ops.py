@@ -1,0 +1,165 @@
+"""Sparse operators against dense double-precision torch, element by element within a rounding bound."""
+
+import pytest
+import torch
+from tests.execution.cases import dense, random_case, tensors
+
+from regrow.execution import SparsePattern, Window, native, ops
+from regrow.execution.layout import is_travel
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps, above what orders of summation do
+EPS = torch.finfo(torch.float32).eps
+
+
+def reference(x, weight, bias, grad, window):
+    """Output and gradients in double precision."""
+    x, weight = (t.double().requires_grad_() for t in (x, weight))
+    y = dense(x, weight, None if bias is None else bias.double(), window)
+    if y.numel() == 0:
+        return y.detach(), torch.zeros_like(x), torch.zeros_like(weight)
+    return y.detach(), *torch.autograd.grad(y, (x, weight), grad.double())
+
+
+def assert_within(actual, expected, magnitude):
+    assert actual.shape == expected.shape
+    excess = (actual.double() - expected).abs() - FACTOR * EPS * magnitude
+    assert excess.numel() == 0 or excess.max() <= 1e-30
+
+
+def check_case(seed):
+    case = random_case(seed)
+    x, weight, bias, grad, mask = tensors(case)
+    pattern = SparsePattern(mask, case.window)
+    y = ops._forward(x, weight, bias, pattern.number)
+    dx = ops._input_gradient(grad, weight, pattern.number, case.rows, case.cols)
+    dw = ops._weight_gradient(x, grad, pattern.number)
+    present = weight * mask
+    expected = reference(x, present, bias, grad, case.window)
+    bounds = reference(x.abs(), present.abs(), None if bias is None else bias.abs(), grad.abs(), case.window)
+    assert is_travel(y)
+    assert is_travel(dx)
+    assert (dw[~mask] == 0).all()
+    for actual, value, bound in zip((y, dx, dw), expected, bounds, strict=True):
+        keep = mask if actual is dw else torch.ones((), dtype=torch.bool)
+        assert_within(actual, value * keep, bound)
+
+
+@pytest.mark.parametrize("chunk", range(10))
+def test_random_layers(chunk):
+    for seed in range(50 * chunk, 50 * chunk + 50):
+        check_case(seed)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("chunk", range(50))
+def test_many_random_layers(chunk):
+    for seed in range(10_000 + 100 * chunk, 10_000 + 100 * chunk + 100):
+        check_case(seed)
+
+
+@pytest.mark.parametrize("shape", [(300, 784), (1100, 1300)])
+def test_large_linear_crosses_blocks(shape):
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.05
+    pattern = SparsePattern(mask)
+    generator = torch.Generator().manual_seed(1)
+    x, grad = torch.randn(100, shape[1], 1, 1, generator=generator), torch.randn(100, shape[0], 1, 1, generator=generator)
+    weight = torch.randn(shape, generator=generator) * mask
+    w4 = weight[:, :, None, None]
+    expected = reference(x, w4, None, grad, Window())
+    bounds = reference(x.abs(), w4.abs(), None, grad.abs(), Window())
+    assert_within(ops._forward(x, weight, None, pattern.number), expected[0], bounds[0])
+    assert_within(ops._input_gradient(grad, weight, pattern.number, 1, 1), expected[1], bounds[1])
+    assert_within(ops._weight_gradient(x, grad, pattern.number), expected[2][:, :, 0, 0] * mask, bounds[2][:, :, 0, 0])
+
+
+@pytest.mark.parametrize("seed", [1, 3, 11, 27, 41])
+def test_gradcheck_in_double_precision(seed):
+    case = random_case(seed)
+    x, weight, bias, _, mask = tensors(case, torch.float64)
+    x, pattern = x[:2], SparsePattern(mask, case.window)
+    leaves = [x.requires_grad_(), (weight * mask).requires_grad_()] + ([bias.requires_grad_()] if case.bias else [])
+
+    def function(x, weight, bias=None):
+        return torch.ops.regrow.sparse_forward(x, torch.where(mask, weight, 0.0), bias, pattern.number)
+
+    assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
+
+
+def test_opcheck():
+    pattern = SparsePattern(torch.rand(8, 6, 3, 3) < 0.3, Window((3, 3), (2, 2), (1, 1, 1, 1)))
+    x, grad, weight = torch.randn(4, 6, 5, 5), torch.randn(4, 8, 3, 3), torch.randn(8, 6, 3, 3)
+    leaves = [t.clone().requires_grad_() for t in (x, weight, torch.randn(8))]
+    check = torch.library.opcheck
+    check(torch.ops.regrow.sparse_forward.default, (*leaves, pattern.number))
+    check(torch.ops.regrow.sparse_input_gradient.default, (grad, weight, pattern.number, 5, 5))
+    check(torch.ops.regrow.sparse_weight_gradient.default, (x, grad, pattern.number))
+    check(torch.ops.regrow.sparse_weight_gradient_.default, (torch.zeros(8, 6, 3, 3), x, grad, pattern.number))
+
+
+def test_flop_counter_counts_present_weights():
+    mask = torch.zeros(8, 6, 3, 3, dtype=torch.bool)
+    mask[0, :, 1, 1] = True
+    pattern = SparsePattern(mask, Window((3, 3), (1, 1), (1, 1, 1, 1)))
+    x, weight = torch.randn(4, 6, 5, 5, requires_grad=True), torch.randn(8, 6, 3, 3, requires_grad=True)
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        torch.ops.regrow.sparse_forward(x, weight, None, pattern.number).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 6 * 4 * 25
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_repeats_bit_for_bit(threads):
+    case = random_case(6)
+    x, weight, bias, grad, mask = tensors(case)
+    x, grad = x.repeat(5, 1, 1, 1), grad.repeat(5, 1, 1, 1)
+    pattern = SparsePattern(mask, case.window)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        runs = [
+            (ops._forward(x, weight, bias, pattern.number), ops._weight_gradient(x, grad, pattern.number)) for _ in range(3)
+        ]
+    finally:
+        torch.set_num_threads(before)
+    for y, dw in runs[1:]:
+        assert torch.equal(y, runs[0][0])
+        assert torch.equal(dw, runs[0][1])
+
+
+def test_any_strides():
+    pattern = SparsePattern(torch.rand(8, 6, 3, 3) < 0.4, Window((3, 3), (1, 1), (1, 1, 1, 1)))
+    x, weight = torch.randn(5, 6, 7, 7), torch.randn(8, 6, 3, 3)
+    expected = ops._forward(x, weight, None, pattern.number)
+    views = (x.to(memory_format=torch.channels_last), torch.randn(5, 12, 7, 14)[:, ::2, :, ::2].copy_(x), x.flip(0).flip(0))
+    for view in views:
+        assert torch.equal(ops._forward(view, weight.transpose(0, 1).contiguous().transpose(0, 1), None, pattern.number), expected)
+    spread = torch.ones(1, 1, 1, 1).expand(5, 8, 7, 7)
+    assert torch.equal(ops._weight_gradient(x, spread, pattern.number), ops._weight_gradient(x, spread.clone(), pattern.number))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "error", "message"),
+    [
+        (torch.randn(2, 6, 5, 5).half(), torch.randn(8, 6, 3, 3), TypeError, "float32 or float64"),
+        (torch.randn(2, 6, 5, 5), torch.randn(8, 6, 3, 3).double(), TypeError, "weight must be"),
+        (torch.randn(2, 7, 5, 5), torch.randn(8, 6, 3, 3), ValueError, "expected \\(N, 6"),
+        (torch.randn(2, 6, 5), torch.randn(8, 6, 3, 3), ValueError, "expected \\(N, 6"),
+        (torch.randn(2, 6, 5, 5), torch.randn(8, 6, 3), ValueError, "weight has shape"),
+        (torch.randn(2, 6, 1, 5), torch.randn(8, 6, 3, 3), ValueError, "larger than the padded input"),
+    ],
+)
+def test_bad_arguments_raise(x, weight, error, message):
+    pattern = SparsePattern(torch.ones(8, 6, 3, 3, dtype=torch.bool), Window((3, 3)))
+    with pytest.raises(error, match=message):
+        torch.ops.regrow.sparse_forward(x, weight, None, pattern.number)
+
+
+def test_bad_gradient_shape_and_pattern_raise():
+    pattern = SparsePattern(torch.ones(8, 6, 3, 3, dtype=torch.bool), Window((3, 3)))
+    x, weight = torch.randn(2, 6, 5, 5), torch.randn(8, 6, 3, 3)
+    with pytest.raises(ValueError, match="grad has shape"):
+        torch.ops.regrow.sparse_weight_gradient(x, torch.randn(2, 8, 5, 5), pattern.number)
+    with pytest.raises(ValueError, match="grad has shape"):
+        torch.ops.regrow.sparse_input_gradient(torch.randn(2, 8, 3, 3), weight, pattern.number, 6, 6)
+    with pytest.raises(ValueError, match="no sparse pattern"):
+        torch.ops.regrow.sparse_forward(x, weight, None, 10**9)

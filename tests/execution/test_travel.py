@@ -1,0 +1,99 @@
+"""The travelling layout: torch's semantics for batch norm and pooling, forward and backward, train and eval."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from regrow.execution import native, settle, travel
+from regrow.execution.layout import is_travel, to_travel, travels
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+MODULES = [
+    (lambda: nn.BatchNorm2d(6), (9, 6, 5, 7)),
+    (lambda: nn.BatchNorm2d(6, momentum=None), (9, 6, 5, 7)),
+    (lambda: nn.BatchNorm2d(6, affine=False, track_running_stats=False), (9, 6, 5, 7)),
+    (lambda: nn.BatchNorm1d(33), (50, 33)),
+    (lambda: nn.BatchNorm1d(6), (9, 6, 11)),
+    (lambda: nn.Sequential(nn.BatchNorm2d(6), nn.ReLU()), (9, 6, 5, 7)),
+    (lambda: nn.Sequential(nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(210, 3)), (9, 6, 5, 7)),
+    (lambda: nn.MaxPool2d(2), (9, 6, 8, 7)),
+    (lambda: nn.MaxPool2d(3, stride=2, padding=1), (9, 6, 8, 7)),
+    (lambda: nn.MaxPool2d(3, stride=2, ceil_mode=True), (9, 6, 8, 7)),
+    (lambda: nn.MaxPool2d((2, 3), stride=1, dilation=2), (9, 6, 8, 7)),
+    (lambda: nn.AvgPool2d(2), (9, 6, 8, 6)),
+    (lambda: nn.AvgPool2d(3, stride=2, padding=1), (9, 6, 8, 7)),
+    (lambda: nn.AdaptiveAvgPool2d(1), (9, 6, 8, 7)),
+    (lambda: nn.AdaptiveAvgPool2d((3, None)), (9, 6, 8, 7)),
+]
+
+
+def outcome(module, x, seed=5):
+    """Output, input gradient, parameter gradients and buffers after one pass."""
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    module.zero_grad()
+    y = module(x)
+    y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(seed)))
+    buffers = [b for b in module.buffers() if b is not None]
+    return y.detach(), x.grad, *[p.grad for p in module.parameters()], *buffers
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("make", "shape"), MODULES)
+def test_same_semantics(make, shape, training):
+    torch.manual_seed(0)
+    ordinary = make().train(training)
+    travelling = copy.deepcopy(ordinary)
+    travel(travelling)
+    for step in range(2):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(step)) * 2 + 1
+        torch.testing.assert_close(outcome(travelling, to_travel(x)), outcome(ordinary, x), rtol=2e-5, atol=2e-5)
+    settle(travelling)
+    assert type(travelling) is type(ordinary)
+
+
+def test_layout_is_kept():
+    model = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(), nn.AvgPool2d(2), nn.Flatten())
+    assert travel(model) == ["", "0", "2", "4"]
+    x = to_travel(torch.randn(10, 6, 8, 8))
+    for module in model:
+        x = module(x)
+        assert is_travel(x)
+        assert travels(x)
+    assert x.stride() == (1, 10)
+
+
+def test_max_pool_prefers_the_first_of_equals_and_nan():
+    x = torch.zeros(2, 1, 2, 2)
+    x[1, 0, 1, 0] = float("nan")
+    pool = nn.MaxPool2d(2)
+    expected = outcome(pool, x)
+    travel(pool)
+    torch.testing.assert_close(outcome(pool, to_travel(x)), expected, equal_nan=True)
+
+
+def test_hooks_prevent_fusion():
+    model = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU())
+    travel(model)
+    seen = []
+    model[0].register_forward_hook(lambda module, inputs, output: seen.append(float(output.detach().min())))
+    model(to_travel(torch.randn(10, 6, 8, 8)))
+    assert seen[0] < 0
+
+
+def test_one_value_per_channel_is_an_error_in_training():
+    norm = nn.BatchNorm1d(3)
+    travel(norm)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        norm(torch.randn(1, 3))
+
+
+def test_to_travel_copies_only_if_needed():
+    x = torch.randn(4, 3, 5, 6)
+    moved = to_travel(x)
+    assert moved.stride() == (1, 120, 24, 4)
+    assert torch.equal(moved, x)
+    assert to_travel(moved) is moved
+    assert torch.equal(to_travel(x.to(memory_format=torch.channels_last)), x)
