@@ -30,7 +30,6 @@ class History:
     to_start: Array
     to_previous: Array
     ever_active: Array
-    complete: bool
 
     @property
     def densities(self) -> Array:
@@ -69,7 +68,6 @@ def history(journal: Sequence[Record]) -> History | None:
     counts = [[row.before for row in first]]
     for table in tables:
         counts.append([table[n].after if n in table else count for n, count in zip(names, counts[-1], strict=True)])
-    numbers = [record.update for record in journal]
     return History(
         layers=names,
         sizes=np.array([round(row.after / row.density) for row in first]),
@@ -87,7 +85,6 @@ def history(journal: Sequence[Record]) -> History | None:
         to_start=_column(tables, names, "distance_to_start"),
         to_previous=_column(tables, names, "distance_to_previous"),
         ever_active=_column(tables, names, "ever_active"),
-        complete=numbers == list(range(len(numbers))),
     )
 
 

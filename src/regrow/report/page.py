@@ -162,14 +162,14 @@ def _flow(files: RunFiles, past: History | None) -> str:
     updates = len(past.steps) - 1
     count = f"{updates:,} journaled topology update{'' if updates == 1 else 's'}"
     lead = f"{count} removed {removed:,} and grew {grown:,} weights; {again:,} came back at once."
-    notes = [html.paragraph(lead), *_rarely(past)]
+    notes = [html.paragraph(lead), *_rarely(files)]
     caption = "Green: the layer gained weights, brown: it lost them; logarithmic beyond the middle."
     wide = html.drawing(maps.flow_map(past, files.step), caption, wide=True)
     return html.section("flow", name, *notes, wide, html.drawing(curves.turnover(past), wide=True))
 
 
-def _rarely(past: History) -> list[str]:
-    if past.complete:
+def _rarely(files: RunFiles) -> list[str]:
+    if files.journals_all:
         return []
     text = (
         "This method rewires often and journals only some updates: removed, grown and ever-active weights are those of "

@@ -49,6 +49,11 @@ class RunFiles:
         planned = self.config.epochs * self.steps_per_epoch
         return min(planned, self.config.max_steps or planned)
 
+    @property
+    def journals_all(self) -> bool:
+        """Whether the journal has every topology update; methods that rewire in each step record only some."""
+        return len(self.journal) >= max((row["updates"] for row in self.metrics), default=0)
+
     def rows(self, kind: str) -> list[Row]:
         """The metrics of one kind: ``train``, ``validation`` or ``test``."""
         return [row for row in self.metrics if row["kind"] == kind]

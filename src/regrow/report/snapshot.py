@@ -92,15 +92,21 @@ def take(files: RunFiles) -> Snapshot:
     like: Any = dataset or SimpleNamespace(shape=known.input_shape, num_classes=known.num_classes)
     network = build_model(config, like)
     optimizer = build_optimizer(network, config)
-    handle = _sparsify(files, network, optimizer)
-    shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
     found = Checkpoints(files.folder / "checkpoints").latest()
+    handle = _sparsify(config, network, optimizer, files.steps_per_epoch or _steps_per_epoch(config, found))
+    shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
     if found is None:
         notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
         return shot
-    shot.step, state = found
-    network.load_state_dict(state["model"])
-    handle.load_state_dict(state["sparse"])
+    try:
+        network.load_state_dict(found[1]["model"])
+    except RuntimeError:
+        if dataset is not None:
+            raise
+        notices.append("Without the data the network's shape is unknown, so the layer table is missing.")
+        return shot
+    handle.load_state_dict(found[1]["sparse"])
+    shot.step = found[0]
     inputs = {} if dataset is None else _measure(shot, config, dataset)
     shot.rows = _rows(handle, shot.table, inputs)
     shot.reach = {s.name.removesuffix(".weight"): _share(s.reach) for s in handle.parameters if s.reach is not None}
@@ -125,14 +131,18 @@ def _dataset(config: Config, notices: list[str]) -> Dataset | None:
         return None
 
 
-def _sparsify(files: RunFiles, network: nn.Module, optimizer: Optimizer) -> Handle:
+def _steps_per_epoch(config: Config, found: tuple[int, dict[str, Any]] | None) -> int:
+    """From a checkpoint that is older than the first row; a static method, which stores none, needs none."""
+    steps = None if found is None else found[1]["sparse"]["identity"]["steps"]
+    return max(1, (steps or 0) // config.epochs)
+
+
+def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoch: int) -> Handle:
     """The run's handle; first masks that need data are replaced by random ones, since a checkpoint follows."""
-    config = files.config
     sparse = config.sparse
     method = build(sparse.method, dict(sparse.options))
     if method.calibration is not None:
         method = replace(method, initial=at_random, calibration=None)
-    per_epoch = files.steps_per_epoch or 1
     return sparsify(
         network,
         optimizer,
