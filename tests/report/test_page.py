@@ -102,6 +102,7 @@ def test_methods_that_journal_rarely(train, tmp_path):
     text = write_report(train(with_method("deep-r", epochs=2)), tmp_path / "r.html").read_text()
     check(text)
     assert "journals only some updates" in text
+    assert "No weight moved between layers" in text
 
 
 def test_no_validation_data(train, tmp_path):

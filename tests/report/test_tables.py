@@ -24,6 +24,11 @@ def test_duration(seconds, text):
     assert tables.duration(seconds) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.0123"), (99.94, "99.9"), (100, "100"), (3490, "3,490")])
+def test_number(value, text):
+    assert tables.number(value) == text
+
+
 def test_layer_table_has_every_number(convolutional):
     shot = take(read_run(convolutional))
     text = tables.layers(shot.rows)

@@ -16,6 +16,7 @@ _STYLE = {"train": (TRAIN, 1.2), "validation": (VALIDATION, 1.9)}
 _SHARES = (0, 10, 20, 50, 70, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.99)
 _LEAST_ERROR = 0.01
 _FEW = 40
+_FEW_LAYERS = 12
 _FEWEST_MARKS = 2
 _FINE_RANGE = 60
 
@@ -72,9 +73,15 @@ def _learning(axes: Any, files: RunFiles, value: Any) -> list[float]:
     for row in files.rows("test")[-1:]:
         axes.plot([row["step"]], [value(row)], "D", color=TEST, markersize=6, label="test", clip_on=False, zorder=5)
         seen.append(value(row))
-    axes.legend(loc="best")
+    _legend(axes)
     _steps_axis(axes)
     return seen
+
+
+def _legend(axes: Any) -> None:
+    """On the title's line, where no curve can be hidden."""
+    entries = len(axes.get_legend_handles_labels()[1])
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=entries, borderaxespad=0.1, columnspacing=1.2)
 
 
 def _steps_axis(axes: Any) -> None:
@@ -111,14 +118,14 @@ def churn(past: History) -> list[str]:
     return [
         _measure(
             "previous",
-            "Change at one update (distance to the mask before)",
+            "Change at one update",
             past,
             past.to_previous,
             totals["to_previous"],
         ),
         _measure("start", "Distance to the first mask", past, past.to_start, totals["to_start"]),
-        _measure("ever", "Weights that were ever active", past, past.ever_active, totals["ever_active"]),
-        _measure("regrown", "Regrown at once (share of the removed)", past, regrown, totals["regrown"]),
+        _measure("ever", "Ever active", past, past.ever_active, totals["ever_active"]),
+        _measure("regrown", "Regrown at once, of the removed", past, regrown, totals["regrown"]),
     ]
 
 
@@ -126,11 +133,12 @@ def _measure(name: str, title: str, past: History, layers: np.ndarray, total: np
     with look(name):
         figure, axes = new(*_SMALL)
         x, mark = past.steps[1:], "o" if len(total) <= _FEW else None
+        faint = 0.4 if layers.shape[1] <= _FEW_LAYERS else 0.22
         for index in range(layers.shape[1]):
             axes.plot(
                 *thin(x, 100 * layers[:, index]),
                 color=SOFT,
-                alpha=0.4,
+                alpha=faint,
                 linewidth=0.8,
                 label="each layer" if index == 0 else None,
             )
@@ -138,7 +146,7 @@ def _measure(name: str, title: str, past: History, layers: np.ndarray, total: np
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
         axes.set_title(title)
-        axes.legend(loc="best")
+        _legend(axes)
         _steps_axis(axes)
         return to_svg(figure, name, title)
 
@@ -155,7 +163,7 @@ def turnover(past: History) -> str:
         axes.axhline(0, color=SOFT, linewidth=0.8)
         axes.yaxis.set_major_formatter(lambda value, _: big_number(abs(value)))
         axes.set_title("Weights per update, whole network")
-        axes.legend(loc="best")
+        _legend(axes)
         _steps_axis(axes)
         return to_svg(figure, "turnover", "Weights removed and grown at each topology update")
 

@@ -163,9 +163,12 @@ def _flow(files: RunFiles, past: History | None) -> str:
     count = f"{updates:,} journaled topology update{'' if updates == 1 else 's'}"
     lead = f"{count} removed {removed:,} and grew {grown:,} weights; {again:,} came back at once."
     notes = [html.paragraph(lead), *_rarely(files)]
-    caption = "Green: the layer gained weights, brown: it lost them; logarithmic beyond the middle."
-    wide = html.drawing(maps.flow_map(past, files.step), caption, wide=True)
-    return html.section("flow", name, *notes, wide, html.drawing(curves.turnover(past), wide=True))
+    if past.net.any():
+        caption = "Green: the layer gained weights, brown: it lost them; logarithmic beyond the middle."
+        map_or_word = html.drawing(maps.flow_map(past, files.step), caption, wide=True)
+    else:
+        map_or_word = html.paragraph("No weight moved between layers: every layer kept its number of weights.")
+    return html.section("flow", name, *notes, map_or_word, html.drawing(curves.turnover(past), wide=True))
 
 
 def _rarely(files: RunFiles) -> list[str]:
@@ -183,7 +186,8 @@ def _churn(files: RunFiles, past: History | None) -> str:
     if past is None:
         return html.section("churn", name, _no_updates(files))
     note = (
-        "Distance of two masks: share of weights not common to both, 0% for equal and 100% for disjoint masks. Ever active: "
+        "Change: distance to the mask before. Distance of two masks: share of weights not common to both, 0% for equal and 100% for "
+        "disjoint masks. Ever active: "
         "share of all positions that were present at some time (R_s of in-time over-parameterisation)."
     )
     return html.section(

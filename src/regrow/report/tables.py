@@ -29,6 +29,16 @@ def percent(share: float) -> str:
     return f"{value:.0f}%" if value >= 99.95 else f"{value:.1f}%" if value >= 10 else f"{value:.2f}%"
 
 
+def number(value: float) -> str:
+    """Three digits that matter, no exponent.
+
+    Example:
+        >>> number(4.567), number(12411.3)
+        ('4.57', '12,411')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as a reader says them.
 
@@ -110,9 +120,9 @@ def measured(files: RunFiles) -> str:
     steps = images / files.config.data.batch
     pairs = [
         ("training time", duration(seconds)),
-        ("images per second, whole run", f"{images / seconds:,.0f}"),
-        (f"median of {len(rates)} rows", f"{median(rates):,.0f}"),
-        ("milliseconds per step", f"{1000 * seconds / steps:.3g}"),
+        ("images per second, whole run", number(images / seconds)),
+        (f"median of {len(rates)} rows", number(median(rates))),
+        ("milliseconds per step", number(1000 * seconds / steps)),
     ]
     last = files.speed[-1]
     if last.get("bytes_dense"):
