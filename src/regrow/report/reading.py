@@ -1,0 +1,83 @@
+"""A run's folder as data: configuration, rows, journal, result. Nothing is computed here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regrow.config import Config
+from regrow.errors import StateError
+from regrow.topology.journal import Record
+from regrow.training.metrics import read_rows
+from regrow.training.stored import read_config
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run's folder holds; ``result`` is None while the run goes on."""
+
+    folder: Path
+    config: Config
+    environment: dict[str, Any]
+    metrics: list[Row]
+    journal: list[Record]
+    speed: list[Row]
+    result: dict[str, Any] | None
+
+    @property
+    def step(self) -> int:
+        """The last step that any row knows of."""
+        return max((row["step"] for row in [*self.metrics, *self.speed]), default=0)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps in an epoch, from the first row that has both counts."""
+        for row in self.metrics:
+            if row["epoch"]:
+                return round(row["step"] / row["epoch"])
+        return None
+
+    @property
+    def total_steps(self) -> int | None:
+        """Where the run ends."""
+        if self.steps_per_epoch is None:
+            return None
+        planned = self.config.epochs * self.steps_per_epoch
+        return min(planned, self.config.max_steps or planned)
+
+    @property
+    def journals_all(self) -> bool:
+        """Whether the journal has every topology update; methods that rewire in each step record only some."""
+        return len(self.journal) >= max((row["updates"] for row in self.metrics), default=0)
+
+    def rows(self, kind: str) -> list[Row]:
+        """The metrics of one kind: ``train``, ``validation`` or ``test``."""
+        return [row for row in self.metrics if row["kind"] == kind]
+
+
+def read_run(folder: Path) -> RunFiles:
+    """Read a run's folder, finished or not."""
+    if not folder.is_dir():
+        raise StateError(f"{folder} is not a folder: give the folder that regrow train wrote, e.g. runs/lenet300-...")
+    return RunFiles(
+        folder=folder,
+        config=read_config(folder),
+        environment=_read_json(folder / "environment.json") or {},
+        metrics=read_rows(folder / "metrics.jsonl"),
+        journal=[Record.from_dict(row) for row in read_rows(folder / "topology.jsonl")],
+        speed=read_rows(folder / "speed.jsonl"),
+        result=_read_json(folder / "result.json"),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StateError(f"{path} is damaged ({error}): delete it, and repeat regrow train to write it anew") from error

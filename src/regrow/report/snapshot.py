@@ -1,0 +1,213 @@
+"""The network of a run's newest checkpoint: layers, masks, work, activations.
+
+What cannot be had (no checkpoint yet, data not on this machine) is left out and named in ``notices``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regrow import data, models
+from regrow.analysis.activations import input_densities
+from regrow.analysis.sizes import EmptyChannels, empty_channels
+from regrow.api import sparsify
+from regrow.config import Config
+from regrow.data import Dataset
+from regrow.data.catalogue import IMAGENET, find
+from regrow.data.errors import DataError
+from regrow.data.fetch import get
+from regrow.handle import Handle
+from regrow.methods import build
+from regrow.models.cost import ModelCost, cost
+from regrow.report.reading import RunFiles
+from regrow.topology.initial import at_random
+from regrow.training.checkpoint import Checkpoints
+from regrow.training.optimisation import build_optimizer
+from regrow.training.setup import build_model
+
+_MOST_IMAGES, _FEWEST_IMAGES, _MOST_MACS = 256, 8, 5e10
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One convolution or linear layer, or another sparse weight.
+
+    ``group`` is ``conv``, ``shortcut`` (1x1 convolutions beside residual blocks), ``linear`` or ``other``.
+    """
+
+    name: str
+    group: str
+    shape: tuple[int, ...]
+    numel: int
+    nonzeros: int
+    sparse: bool
+    reason: str
+    macs: int | None
+    empty: EmptyChannels
+    input_density: float | None
+
+    @property
+    def density(self) -> float:
+        """Share of weights present."""
+        return self.nonzeros / self.numel
+
+    @property
+    def kept_macs(self) -> float | None:
+        """MACs of the present weights."""
+        return None if self.macs is None else self.macs * self.density
+
+
+@dataclass
+class Snapshot:
+    """State at ``step``; ``rows`` is empty and ``step`` None where there is no checkpoint.
+
+    ``reach`` is the share of each layer's weights that receive gradients, for methods with shadow weights. The handle holds its
+    optimizer weakly, hence it is kept here.
+    """
+
+    step: int | None
+    handle: Handle
+    optimizer: Optimizer
+    table: ModelCost
+    rows: list[LayerRow] = field(default_factory=list)
+    images: int = 0
+    split: str = ""
+    reach: dict[str, float] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+def take(files: RunFiles) -> Snapshot:
+    """Rebuild the run's network from its newest whole checkpoint."""
+    config, notices = files.config, []
+    dataset = _dataset(config, notices)
+    known = models.info(config.model)
+    # Without the data the model's published form is tried; a checkpoint of another shape says so when it is loaded.
+    like: Any = dataset or SimpleNamespace(shape=known.input_shape, num_classes=known.num_classes)
+    network = build_model(config, like)
+    optimizer = build_optimizer(network, config)
+    found = Checkpoints(files.folder / "checkpoints").latest()
+    handle = _sparsify(config, network, optimizer, files.steps_per_epoch or _steps_per_epoch(config, found))
+    shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
+    if found is None:
+        notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
+        return shot
+    try:
+        network.load_state_dict(found[1]["model"])
+    except RuntimeError:
+        if dataset is not None:
+            raise
+        notices.append("Without the data the network's shape is unknown, so the layer table is missing.")
+        return shot
+    handle.load_state_dict(found[1]["sparse"])
+    shot.step = found[0]
+    inputs = {} if dataset is None else _measure(shot, config, dataset)
+    shot.rows = _rows(handle, shot.table, inputs)
+    shot.reach = {s.name.removesuffix(".weight"): _share(s.reach) for s in handle.parameters if s.reach is not None}
+    return shot
+
+
+def _dataset(config: Config, notices: list[str]) -> Dataset | None:
+    """Validation data, or test data where nothing was held out; never from the network."""
+    settings = config.data
+    held_out = settings.train_split == "train"
+    record = find(settings.name)
+    root = settings.root or None
+    try:
+        if record is not None and record is not IMAGENET:
+            get(record.name, root, source="local")
+        split = "val" if held_out else settings.test_split
+        return data.load(settings.name, split, root=root, augment=False, image_size=settings.image_size)
+    except DataError:
+        notices.append(
+            f"The data set {settings.name!r} is not on this machine, so activation densities were not measured."
+        )
+        return None
+
+
+def _steps_per_epoch(config: Config, found: tuple[int, dict[str, Any]] | None) -> int:
+    """From a checkpoint that is older than the first row; a static method, which stores none, needs none."""
+    steps = None if found is None else found[1]["sparse"]["identity"]["steps"]
+    return max(1, (steps or 0) // config.epochs)
+
+
+def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoch: int) -> Handle:
+    """The run's handle; first masks that need data are replaced by random ones, since a checkpoint follows."""
+    sparse = config.sparse
+    method = build(sparse.method, dict(sparse.options))
+    if method.calibration is not None:
+        method = replace(method, initial=at_random, calibration=None)
+    return sparsify(
+        network,
+        optimizer,
+        method,
+        density=None if method.fixed_counts is not None else sparse.density,
+        steps=config.epochs * per_epoch,
+        steps_per_epoch=per_epoch,
+        update_every=sparse.update_every or None,
+        scope=sparse.scope,
+        distribution=sparse.distribution or None,
+        seed=config.seed,
+        window_tolerance=sparse.window_tolerance,
+        momentum=sparse.momentum_source,  # type: ignore[arg-type]
+    )
+
+
+def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:
+    affordable = max(_FEWEST_IMAGES, int(_MOST_MACS // max(shot.table.macs, 1)))
+    images, _ = next(dataset.batches(batch_size=min(len(dataset), config.data.eval_batch, _MOST_IMAGES, affordable)))
+    shot.images, shot.split = len(images), "validation" if dataset.split == "val" else dataset.split
+    return input_densities(shot.handle.model, images)
+
+
+def _rows(handle: Handle, table: ModelCost, inputs: Mapping[str, float]) -> list[LayerRow]:
+    """Sparse layers as the handle splits them, and the dense convolutions and linear layers, in the model's order."""
+    counted = {layer.name: layer for layer in table.sparsifiable}
+    masks, reasons = handle.masks, {d.name: d.reason for d in handle.decisions}
+    by_module: dict[str, list[Any]] = {}
+    for layer in handle.network.layers:
+        by_module.setdefault(layer.parameter_name.removesuffix(".weight"), []).append(layer)
+    rows = []
+    for name in dict.fromkeys([*(d.name for d in handle.decisions), *counted]):
+        known = counted.get(name)
+        for layer in by_module.get(name, ()):
+            rows.append(_row(layer.name, masks[layer.name], known, inputs.get(name), True, "in scope"))
+        if name not in by_module and known is not None and known.weight_shape:
+            full = handle.model.get_parameter(f"{name}.weight" if name else "weight").detach()
+            rows.append(_row(name, full.bool() | ~full.bool(), known, inputs.get(name), False, reasons.get(name, "")))
+    return rows
+
+
+def _row(name: str, mask: Tensor, known: Any, given: float | None, sparse: bool, reason: str) -> LayerRow:
+    macs = None
+    if known is not None and known.macs is not None:
+        macs = round(known.macs * mask.numel() / known.weights)
+    return LayerRow(
+        name=name,
+        group=_group(name, known, mask),
+        shape=tuple(mask.shape),
+        numel=mask.numel(),
+        nonzeros=int(mask.count_nonzero()),
+        sparse=sparse,
+        reason=reason,
+        macs=macs,
+        empty=empty_channels(mask),
+        input_density=given,
+    )
+
+
+def _group(name: str, known: Any, mask: Tensor) -> str:
+    if known is None:
+        return "other"
+    beside = any(fnmatchcase(name, pattern) for pattern in ("*shortcut*", "*downsample*", "*skip*"))
+    return "shortcut" if beside and mask[0, 0].numel() == 1 and known.kind == "conv" else known.kind
+
+
+def _share(mask: Tensor) -> float:
+    return int(mask.count_nonzero()) / mask.numel()
