@@ -1,0 +1,1 @@
+"""Accounting of sparse networks: work, storage, activations."""
