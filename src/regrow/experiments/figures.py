@@ -14,6 +14,7 @@ from regrow.experiments.targets import COMPETITORS
 
 ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
+_TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _LEFT_OUT = 0.99
 _MARKERS = "xv^<>PX*hd8"
 
@@ -28,9 +29,9 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
     written = []
     for model in dict.fromkeys(line.cell.model for line in table):
         lines = [line for line in table if line.cell.model == model]
-        figure = plt.figure(figsize=_size(experiment, lines), layout="constrained")
+        figure = plt.figure(figsize=_size(experiment, lines), layout="constrained", label=experiment.figure)
         _KINDS[experiment.figure](figure, model, lines)
-        figure.suptitle(f"{model}: {experiment.shows}", fontsize=10)
+        figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
         for ending in ("svg", "png"):
             path = folder / f"{experiment.name}-{model}.{ending}"
             figure.savefig(path, dpi=150)
@@ -45,38 +46,33 @@ def _size(experiment: Experiment, lines: Sequence[Line]) -> tuple[float, float]:
     return (9.5, 4.2) if experiment.figure == "sensitivity" else (8.5, 4.8)
 
 
-def _curves(figure: Any, model: str, lines: Sequence[Line]) -> Any:
+def _curves(figure: Any, model: str, lines: Sequence[Line]) -> None:
     """Error over density; a dense result is a horizontal band."""
     axes = figure.subplots()
-    for line in lines:
-        if _is_dense(line):
-            _dense_band(axes, line)
     thin = [line for line in lines if not _is_dense(line)]
+    points = COMPETITORS.get(model, ()) if figure.get_label() == "compression" else ()
+    _scale(axes.xaxis, [100 * line.cell.density for line in thin] + [density for _, density, _ in points])
+    _scale(axes.yaxis, [line.summary.mean for line in lines] + [error for _, _, error in points])
     for number, name in enumerate(dict.fromkeys(map(_series, thin))):
         own = sorted((line for line in thin if _series(line) == name), key=lambda line: line.cell.density)
         _series_and_paper(axes, [100 * line.cell.density for line in own], own, name, f"C{number}")
+    for line in lines:
+        if _is_dense(line):
+            _dense_band(axes, line)
+    _competitors(axes, points)
     axes.set_xlabel("weights (%)")
     axes.set_ylabel(ERROR)
     axes.grid(alpha=0.25)
-    _density_axis(axes, sorted({100 * line.cell.density for line in thin}))
-    figure.legend(loc="outside right upper", fontsize=7)
-    return axes
+    _legend(figure, axes)
 
 
-def _compression(figure: Any, model: str, lines: Sequence[Line]) -> None:
-    """The curve, with the compression methods of the paper's figure as single points."""
-    axes = _curves(figure, model, lines)
-    points = COMPETITORS[model]
-    names = list(dict.fromkeys(name for name, _, _ in points))
-    for number, name in enumerate(names):
+def _competitors(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
+    """The compression methods of the paper's figure, above the curves, which some of them touch."""
+    for number, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
         own = [(density, error) for other, density, error in points if other == name]
         x, y = zip(*own, strict=True)
-        axes.plot(x, y, marker=_MARKERS[number % len(_MARKERS)], ls="", color=f"C{2 + number % 8}", label=name)
-    shown = {100 * line.cell.density for line in lines if not _is_dense(line)}
-    _density_axis(axes, sorted(shown | {density for _, density, _ in points}))
-    for legend in list(figure.legends):
-        legend.remove()
-    figure.legend(loc="outside right upper", fontsize=7)
+        color = f"C{1 + number % 9}"
+        axes.plot(x, y, marker=_MARKERS[number % len(_MARKERS)], ls="", color=color, label=name, zorder=5)
 
 
 def _bars(figure: Any, model: str, lines: Sequence[Line]) -> None:
@@ -102,7 +98,7 @@ def _bars(figure: Any, model: str, lines: Sequence[Line]) -> None:
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)
     axes.set_xlabel(ERROR)
-    figure.legend(loc="outside right upper", fontsize=7)
+    _legend(figure, axes)
 
 
 def _sensitivity(figure: Any, model: str, lines: Sequence[Line]) -> None:
@@ -128,38 +124,44 @@ def _sensitivity(figure: Any, model: str, lines: Sequence[Line]) -> None:
 
 
 def _series_and_paper(axes: Any, x: Sequence[float], own: Sequence[Line], name: str, color: str) -> None:
-    """Our curve, filled and solid; the paper's, open and dotted, in the same colour."""
+    """Our curve, filled and solid; the paper's, open and dotted, in the same colour and a little to the right."""
     bars = [Z95 * (line.summary.se or 0.0) for line in own]
     means = [line.summary.mean for line in own]
-    axes.errorbar(x, means, bars, color=color, marker="o", ms=4, capsize=3, label=f"{name}, ours")
-    paper = [(at, line.cell.target) for at, line in zip(x, own, strict=True) if line.cell.target is not None]
+    axes.errorbar(x, means, bars, color=color, marker="o", ms=4, lw=1.5, capsize=2, label=f"{name}, ours")
+    aside = [at * 1.025 for at in x] if axes.get_xscale() == "log" else [at + 0.012 * (max(x) - min(x)) for at in x]
+    paper = [(at, line.cell.target) for at, line in zip(aside, own, strict=True) if line.cell.target is not None]
     if paper:
         spread = [Z95 * (target.se or 0.0) for _, target in paper]
         points = ([at for at, _ in paper], [target.error for _, target in paper])
-        axes.errorbar(
-            *points, spread, color=color, marker="s", ms=5, mfc="white", ls=":", capsize=3, label=f"{name}, paper"
-        )
+        style = {"marker": "s", "ms": 4, "mfc": "white", "ls": ":", "lw": 1.2, "capsize": 2}
+        axes.errorbar(*points, spread, color=color, label=f"{name}, paper", **style)
 
 
 def _dense_band(axes: Any, line: Line) -> None:
-    axes.axhline(line.summary.mean, color="black", linewidth=1, label=f"dense, ours (n = {line.summary.n})")
+    axes.axhline(line.summary.mean, color="black", linewidth=1, label="dense, ours")
     if line.summary.interval is not None:
         axes.axhspan(*line.summary.interval, color="black", alpha=0.08)
     if line.cell.target is not None:
         axes.axhline(line.cell.target.error, color="black", linewidth=1, linestyle=":", label="dense, paper")
 
 
-def _density_axis(axes: Any, densities: Sequence[float]) -> None:
-    """Logarithmic where densities span much, with the densities themselves as ticks as far as they do not collide."""
-    if not densities or densities[-1] / densities[0] < _LOG_FROM:
+def _scale(axis: Any, values: Sequence[float]) -> None:
+    """Logarithmic with plain numbers where values span much."""
+    if not values or min(values) <= 0 or max(values) / min(values) < _LOG_FROM:
         return
-    axes.set_xscale("log")
-    ticks: list[float] = []
-    for density in densities:
-        if not ticks or density / ticks[-1] > 1.18:
-            ticks.append(density)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    ticks = [tick for tick in _TICKS if 0.8 * min(values) <= tick <= 1.25 * max(values)]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    """Beside the axes: our curves and the paper's, the dense network, single points."""
+    handles, labels = axes.get_legend_handles_labels()
+    curves = ("ours", "paper")
+    order = sorted(range(len(labels)), key=lambda i: (not labels[i].endswith(curves), labels[i].startswith("dense")))
+    chosen = [handles[i] for i in order], [labels[i] for i in order]
+    figure.legend(*chosen, loc="outside right upper", fontsize=7)
 
 
 def _is_dense(line: Line) -> bool:
@@ -172,4 +174,4 @@ def _series(line: Line) -> str:
     return line.cell.label if plain else f"{line.cell.label} ({line.execution.split(',')[0]})"
 
 
-_KINDS = {"curve": _curves, "compression": _compression, "bars": _bars, "sensitivity": _sensitivity}
+_KINDS = {"curve": _curves, "compression": _curves, "bars": _bars, "sensitivity": _sensitivity}

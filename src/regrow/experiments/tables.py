@@ -140,9 +140,16 @@ def as_rich(table: Sequence[Line], title: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    shown.add_column("model", no_wrap=True)
-    shown.add_column("setting")
+    models = {line.cell.model for line in table}
+    alone = len(models) == 1
+    shown = Table(
+        title=f"{title} ({models.pop()})" if alone else title,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for name in ("setting",) if alone else ("model", "setting"):
+        shown.add_column(name, no_wrap=name == "model")
     for name in ("weights", "n", "error % ± SE", "paper ± SE", "diff/SE"):
         shown.add_column(name, justify="right", no_wrap=True)
     for line in table:
@@ -150,7 +157,8 @@ def as_rich(table: Sequence[Line], title: str) -> Any:
         paper = "" if target is None else with_se(target.error, target.se)
         ours = with_se(line.summary.mean, line.summary.se)
         weights, n = f"{100 * line.cell.density:.3g}%", str(line.summary.n)
-        shown.add_row(line.cell.model, line.cell.label, weights, n, ours, paper, number(line.difference, "+.1f"))
+        names = (line.cell.label,) if alone else (line.cell.model, line.cell.label)
+        shown.add_row(*names, weights, n, ours, paper, number(line.difference, "+.1f"))
     return shown
 
 
