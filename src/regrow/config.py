@@ -79,6 +79,7 @@ class Config:
     """One training run.
 
     ``max_steps = 0`` runs all epochs; schedules always span ``epochs``. ``threads = 0`` leaves torch's choice.
+    ``measure_speedup`` records what sparse convolutions could save, at the price of a slower run.
     """
 
     model: str = "lenet300"
@@ -96,6 +97,7 @@ class Config:
     checkpoint_seconds: float = 60.0
     keep_checkpoints: int = 2
     tensorboard: bool = False
+    measure_speedup: bool = False
     data: Data = field(default_factory=Data)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -107,7 +109,7 @@ class Config:
     def identity(self) -> str:
         """Hash of everything that decides the result; how often to save or log does not."""
         plain = as_dict(self)
-        for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps"):
+        for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps", "measure_speedup"):
             del plain[key]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
 

@@ -2,16 +2,22 @@
 
     regrow reproduce --list
     regrow reproduce mnist-compression --model lenet300 --density 0.05 --seeds 2 --epochs 5
+    regrow reproduce mnist-compression --model lenet300 --results results/mnist-compression
 
-Killed and repeated, it continues. Tables (CSV, Markdown, LaTeX) and figures are written to OUT.
+Killed and repeated, it continues. OUT holds a folder per run; RESULTS only runs.csv, tables (CSV, Markdown, LaTeX) and figures.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from regrow.cli.sweep import Watch, add_execution, conclude, make_executor
+from regrow.cli.sweep import add_execution, conclude, executor_of, stopped
+
+if TYPE_CHECKING:
+    from regrow.experiments.experiment import Cell, Experiment
+    from regrow.experiments.reproduce import Reproduction
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="a count, a range or a list (default: as many as the paper's)")
     parser.add_argument("--epochs", type=int, help="another number of epochs")
     parser.add_argument("--execution", choices=("masked", "sparse", "auto"), help="how sparse layers are computed")
-    parser.add_argument("--out", type=Path, help="folder of the results (default: runs/reproduce/WHAT)")
+    parser.add_argument("--out", type=Path, help="folder of the run folders (default: runs/reproduce/WHAT)")
+    parser.add_argument("--results", type=Path, help="folder of runs.csv, tables and figures (default: OUT)")
     parser.add_argument(
         "--tables-only", action="store_true", help="run nothing: tables and figures of what is finished"
     )
@@ -42,51 +49,86 @@ def run(options: argparse.Namespace) -> int:
     if options.what is None:
         raise ConfigurationError(f"name an experiment: {', '.join(catalogue.EXPERIMENTS)}")
     experiment = catalogue.find(options.what)
-    densities = [float(d) for d in options.density.split(",")] if options.density else None
-    cells = experiment.chosen(options.model, densities, options.epochs)
-    if options.execution:
-        from regrow.config import override
-        from regrow.experiments.reproduce import with_overrides
-
-        cells = with_overrides(cells, lambda config: override(config, {"execution": options.execution}))
-    return _run(options, experiment, cells)
+    cells = _with_execution(experiment.chosen(options.model, _densities(options.density), options.epochs), options)
+    shown = _with_execution(experiment.chosen(None, None, options.epochs), options)
+    try:
+        return _run(options, experiment, cells, shown)
+    except KeyboardInterrupt:
+        return stopped()
 
 
-def _run(options: argparse.Namespace, experiment: object, cells: list) -> int:
+def _run(options: argparse.Namespace, experiment: Experiment, cells: list[Cell], shown: list[Cell]) -> int:
+    from regrow.experiments.grid import parse_seeds
+    from regrow.experiments.reproduce import collect, reproduce
+    from regrow.experiments.watch import SweepWatch
+
+    seeds = parse_seeds(options.seeds) if options.seeds else list(range(experiment.seeds))
+    folder = options.out or Path("runs/reproduce") / experiment.name
+    results = options.results or folder
+    if options.tables_only:
+        done = collect(experiment, cells, seeds, folder, results, shown)
+    else:
+        with executor_of(options) as executor, SweepWatch() as watch:
+            done = reproduce(experiment, cells, seeds, folder, results, executor, watch, shown)
+    _show(experiment, done, results)
+    return 0 if options.tables_only else conclude(done.outcomes, results)
+
+
+def _show(experiment: Experiment, done: Reproduction, results: Path) -> None:
     from rich.console import Console
 
-    from regrow.experiments.grid import parse_seeds
-    from regrow.experiments.reproduce import collect, reproduce, write
     from regrow.experiments.tables import as_rich
 
-    seeds = parse_seeds(options.seeds) if options.seeds else list(range(experiment.seeds))  # type: ignore[attr-defined]
-    folder = options.out or Path("runs/reproduce") / experiment.name  # type: ignore[attr-defined]
-    if options.tables_only:
-        table, outcomes = collect(cells, seeds, folder), []
-        write(experiment, table, folder)  # type: ignore[arg-type]
-    else:
-        with Watch(len(cells) * len(seeds)) as watch:
-            table, outcomes = reproduce(experiment, cells, seeds, folder, make_executor(options), watch.report)  # type: ignore[arg-type]
-    Console().print(as_rich(table, experiment.shows))  # type: ignore[attr-defined]
-    print(f"tables and figures in {folder}")
-    return conclude(outcomes, folder)
+    console = Console()
+    console.print(as_rich(done.table, experiment.shows) if done.table else "no finished run yet")
+    for text in done.texts:
+        print(text)
+    print(f"tables and figures in {results}")
+
+
+def _densities(text: str | None) -> list[float] | None:
+    from regrow.errors import ConfigurationError
+
+    try:
+        return [float(part) for part in text.split(",")] if text else None
+    except ValueError as error:
+        raise ConfigurationError(f"--density takes shares such as 0.05,0.1, got {text!r}") from error
+
+
+def _with_execution(cells: list[Cell], options: argparse.Namespace) -> list[Cell]:
+    if not options.execution:
+        return cells
+    from regrow.config import override
+    from regrow.experiments.reproduce import with_overrides
+
+    return with_overrides(cells, lambda config: override(config, {"execution": options.execution}))
 
 
 def _list() -> int:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from regrow.experiments.catalogue import EXPERIMENTS
     from regrow.experiments.cost import estimate, measured_rate
+    from regrow.experiments.sweep import cores
+    from regrow.experiments.watch import readable
 
     rate = measured_rate()
-    table = Table("experiment", "shows", "settings", "seeds", "runs", "estimate here")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("experiment", no_wrap=True)
+    table.add_column("shows")
+    for name in ("runs", "estimate here"):
+        table.add_column(name, justify="right", no_wrap=True)
     for experiment in EXPERIMENTS.values():
         cells = experiment.cells()
-        hours = estimate(cells, experiment.seeds, rate) / 3600
-        runs = len(cells) * experiment.seeds
-        table.add_row(
-            experiment.name, experiment.shows, str(len(cells)), str(experiment.seeds), str(runs), f"{hours:,.1f} h"
-        )
+        seconds = estimate(cells, experiment.seeds, rate)
+        most = "at most " if experiment.stops_when_equal else ""
+        runs = f"{len(cells)} x {experiment.seeds}"
+        table.add_row(experiment.name, experiment.shows, runs, most + readable(seconds))
     Console().print(table)
+    print(
+        f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the work of each network and a short\n"
+        "measurement of a dense convolution just now; expect them within a factor of two."
+    )
     return 0

@@ -9,11 +9,19 @@ Finished runs are never repeated; killed ones continue. Rows are collected in OU
 from __future__ import annotations
 
 import argparse
-import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from regrow.cli.configured import add_configuration, read_configuration
+
+if TYPE_CHECKING:
+    from regrow.experiments.sweep import Executor, Outcome
+
+STOPPED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,63 +54,56 @@ def run(options: argparse.Namespace) -> int:
     """Expand and run."""
     from regrow.experiments.grid import expand, parse_grid, parse_seeds
     from regrow.experiments.sweep import sweep
+    from regrow.experiments.watch import SweepWatch
 
     jobs = expand(read_configuration(options), parse_grid(options.grid), parse_seeds(options.seeds))
-    with Watch(len(jobs)) as watch:
-        outcomes = sweep(jobs, options.out, make_executor(options), watch.report)
+    try:
+        with executor_of(options) as executor, SweepWatch() as watch:
+            outcomes = sweep(jobs, options.out, executor, watch)
+    except KeyboardInterrupt:
+        return stopped()
     return conclude(outcomes, options.out)
 
 
-def make_executor(options: argparse.Namespace) -> Any:
-    """Local processes or Ray tasks."""
-    cores = os.cpu_count() or 1
-    slots = options.jobs or cores
-    if options.on == "ray":
-        from regrow.experiments.on_ray import RayExecutor
+@contextmanager
+def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
+    """Local processes or Ray tasks, stopped at the end; SIGTERM interrupts like Ctrl-C, so that runs save."""
+    from regrow.errors import ConfigurationError
+    from regrow.experiments.sweep import LocalExecutor, cores
 
-        return RayExecutor(slots, cores)
-    from regrow.experiments.sweep import LocalExecutor
+    slots = cores() if options.jobs is None else options.jobs
+    if slots < 1:
+        raise ConfigurationError(f"--jobs must be at least 1, got {slots}")
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    executor: Any = None
+    try:
+        if options.on == "ray":
+            from regrow.experiments.on_ray import RayExecutor
 
-    return LocalExecutor(slots)
+            executor = RayExecutor(slots)
+        else:
+            executor = LocalExecutor(slots)
+        yield executor
+    finally:
+        if executor is not None:
+            executor.stop()
+        signal.signal(signal.SIGTERM, before)
 
 
-def conclude(outcomes: list[Any], folder: Path) -> int:
+def conclude(outcomes: list[Outcome], folder: Path) -> int:
     """List failures; exit code 1 if there are any."""
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
-        print(f"failed: {outcome.job.key}: {outcome.error}")
+        print(f"failed twice: {outcome.job.key}: {outcome.error}")
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished; rows in {folder / 'runs.csv'}")
     return 1 if failed else 0
 
 
-class Watch:
-    """A bar with ETA for the whole grid, plain lines where there is no terminal."""
+def stopped() -> int:
+    """Say how to go on."""
+    print("stopped; the same command continues")
+    return STOPPED
 
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
-        self.console = Console()
-        columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.task = self.progress.add_task("runs", total=total)
-
-    def report(self, outcome: Any, done: int, total: int) -> None:
-        """One run ended."""
-        state = f"failed, {outcome.error}" if outcome.error else f"finished in {outcome.seconds:.0f} s"
-        self.console.print(f"[{done}/{total}] {outcome.job.key}: {state}", highlight=False, markup=False)
-        self.progress.update(self.task, completed=done, total=total)
-
-    def __enter__(self) -> Watch:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

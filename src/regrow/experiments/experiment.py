@@ -35,6 +35,7 @@ class Experiment:
     seeds: int
     cells: Callable[[], list[Cell]]
     figure: str = "curve"
+    stops_when_equal: bool = False
 
     def chosen(self, model: str | None, densities: Sequence[float] | None, epochs: int | None) -> list[Cell]:
         """The cells, narrowed to a model and to densities (shares, as everywhere), with another number of epochs if asked."""

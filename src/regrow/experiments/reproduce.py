@@ -1,21 +1,36 @@
-"""Run an experiment, or what is missing of it, and write tables and figures."""
+"""Run an experiment, or what is missing of it, and write tables and figures.
+
+Raw run folders and results are apart: ``folder`` holds a folder per run (checkpoints, logs), ``results`` only what is worth keeping,
+``runs.csv`` with one row per run, and the tables and figures that follow from it.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from regrow.config import Config
+from regrow.errors import ConfigurationError
+from regrow.experiments import extras
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.figures import draw
+from regrow.experiments.rows import add_runs, read_runs
 from regrow.experiments.statistics import intervals_overlap, summarise
-from regrow.experiments.sweep import Executor, Outcome, is_finished, rows, sweep
-from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, cell_key, lines
+from regrow.experiments.sweep import Executor, Outcome, Watcher, rows, sweep
+from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
 from regrow.training.files import write_atomically
 
-Report = Callable[[Outcome, int, int], None]
+__all__ = ["Reproduction", "collect", "read_runs", "reproduce", "run_cells", "table_from_rows", "with_overrides"]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out: the table, texts of further analyses, and how each run ended."""
+
+    table: list[Line]
+    texts: list[str]
+    outcomes: list[Outcome]
 
 
 def reproduce(
@@ -23,46 +38,75 @@ def reproduce(
     cells: Sequence[Cell],
     seeds: Sequence[int],
     folder: Path,
+    results: Path,
     executor: Executor,
-    report: Report | None = None,
-) -> tuple[list[Line], list[Outcome]]:
-    """Run every cell with every seed and write the results; returns the table and how each run ended."""
-    if experiment.name == "dense-equivalence":
-        outcomes = _until_equal(cells, seeds, folder, executor, report)
-    else:
-        outcomes = sweep([job for cell in cells for job in cell.jobs(seeds)], folder, executor, report)
-    table = collect(cells, seeds, folder)
-    write(experiment, table, folder)
-    return table, outcomes
+    watcher: Watcher | None = None,
+    shown: Sequence[Cell] | None = None,
+) -> Reproduction:
+    """Run every cell with every seed and write the results.
+
+    Args:
+        experiment: what is reproduced.
+        cells: what to run of it.
+        seeds: each cell is run with each.
+        folder: of the run folders.
+        results: folder of ``runs.csv``, tables and figures.
+        executor: where runs go.
+        watcher: who watches.
+        shown: cells of tables and figures as far as ``runs.csv`` has them; by default those that are run.
+    """
+    outcomes = run_cells(experiment, cells, seeds, folder, executor, watcher)
+    done = collect(experiment, cells, seeds, folder, results, shown)
+    return replace(done, outcomes=outcomes)
 
 
-def collect(cells: Sequence[Cell], seeds: Sequence[int], folder: Path) -> list[Line]:
-    """The table of all finished runs."""
-    errors: dict[str, list[float]] = defaultdict(list)
-    for cell in cells:
-        for row in rows(cell.jobs(seeds), folder):
-            errors[cell_key(cell)].append(row["test_error"])
-    return lines(cells, errors)
+def run_cells(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    folder: Path,
+    executor: Executor,
+    watcher: Watcher | None = None,
+) -> list[Outcome]:
+    """Run what is missing."""
+    if experiment.stops_when_equal:
+        return _until_equal(cells, seeds, folder, executor, watcher)
+    return sweep([job for cell in cells for job in cell.jobs(seeds)], folder, executor, watcher)
 
 
-def write(experiment: Experiment, table: Sequence[Line], folder: Path) -> None:
-    """Table as CSV, Markdown and LaTeX; figures as SVG and PNG."""
+def collect(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    folder: Path,
+    results: Path,
+    shown: Sequence[Cell] | None = None,
+) -> Reproduction:
+    """Add the finished runs to ``runs.csv``, and write tables and figures of all the rows there that belong to shown cells."""
+    results.mkdir(parents=True, exist_ok=True)
+    finished = [row for cell in cells for row in rows(cell.jobs(seeds), folder)]
+    every = add_runs(results / "runs.csv", finished)
+    table = table_from_rows(cells if shown is None else shown, every)
     for ending, form in (("csv", as_csv), ("md", as_markdown), ("tex", as_latex)):
-        write_atomically(folder / f"table.{ending}", form(table).encode())
+        write_atomically(results / f"table.{ending}", form(table).encode())
     if table:
-        draw(experiment, table, folder)
+        draw(experiment, table, results)
+    texts = extras.run(extras.Material(experiment, list(cells), list(seeds), table, every, folder, results))
+    return Reproduction(table, texts, [])
 
 
 def _until_equal(
-    cells: Sequence[Cell], seeds: Sequence[int], folder: Path, executor: Executor, report: Report | None
+    cells: Sequence[Cell], seeds: Sequence[int], folder: Path, executor: Executor, watcher: Watcher | None
 ) -> list[Outcome]:
     """Per model: the dense network, then more and more weights until the 95% intervals overlap."""
+    if len(seeds) < 2:
+        raise ConfigurationError("intervals need at least two seeds: --seeds 2 or more")
     outcomes: list[Outcome] = []
     for model in dict.fromkeys(cell.model for cell in cells):
         own = sorted((c for c in cells if c.model == model), key=lambda c: (c.label != "dense", c.density))
         dense = None
         for cell in own:
-            outcomes += sweep(cell.jobs(seeds), folder, executor, report)
+            outcomes += sweep(cell.jobs(seeds), folder, executor, watcher)
             errors = [row["test_error"] for row in rows(cell.jobs(seeds), folder)]
             if cell.label == "dense":
                 dense = summarise(errors) if errors else None
@@ -71,11 +115,6 @@ def _until_equal(
     return outcomes
 
 
-def remaining(cells: Sequence[Cell], seeds: Sequence[int], folder: Path) -> int:
-    """How many runs are not finished."""
-    return sum(not is_finished(job, folder) for cell in cells for job in cell.jobs(seeds))
-
-
-def with_overrides(cells: Sequence[Cell], override: Callable[[Any], Any]) -> list[Cell]:
+def with_overrides(cells: Sequence[Cell], override: Callable[[Config], Config]) -> list[Cell]:
     """The cells with changed configurations."""
     return [replace(cell, config=override(cell.config)) for cell in cells]

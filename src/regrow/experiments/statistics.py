@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,10 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def difference_in_se(ours: Summary, mean: float, se: float | None) -> float | None:
-    """(ours - theirs) / sqrt(SE_ours^2 + SE_theirs^2); None where no spread is known."""
-    spread = math.hypot(ours.se or 0.0, se or 0.0)
+    """(ours - theirs) / sqrt(SE_ours^2 + SE_theirs^2), theirs 0 where none was published; None for a single run of ours."""
+    if ours.se is None:
+        return None
+    spread = math.hypot(ours.se, se or 0.0)
     return (ours.mean - mean) / spread if spread > 0 else None
 
 
@@ -52,42 +55,95 @@ def intervals_overlap(a: Summary, b: Summary) -> bool:
     return abs(a.mean - b.mean) <= Z95 * ((a.se or 0.0) + (b.se or 0.0))
 
 
-def paired_test(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """t and p of a paired t-test, two-sided; p = 1 where all differences are zero."""
-    differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    if np.allclose(differences, 0):
-        return 0.0, 1.0
-    found = stats.ttest_rel(a, b)
-    return float(found.statistic), float(found.pvalue)
-
-
 def kruskal_wallis(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """H, corrected for ties, and p from chi-square with one degree of freedom."""
+    """H = 12 / (N (N + 1)) sum_g R_g^2 / n_g - 3 (N + 1), corrected for ties, and p from chi-square with one degree of freedom."""
     found = stats.kruskal(first, second)
     return float(found.statistic), float(found.pvalue)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction for multiple tests, in the given order.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
+
+
+@dataclass(frozen=True)
+class SensitivityTest:
+    """Wilcoxon signed-rank test of (deviation sparse, deviation dense) and the checks of its alternatives' assumptions.
+
+    ``normality`` holds the p-values of D'Agostino's test, also of log10 of the absolute deviations, and None below 8 values.
+    """
+
+    statistic: float
+    p: float
+    pairs: int
+    equal_variance: float
+    normality: dict[str, float | None]
+
+
 def sensitivity_test(
-    sparse: dict[str, dict[float, float]],
-    dense: dict[str, dict[float, float]],
+    sparse: Mapping[str, Mapping[float, float]],
+    dense: Mapping[str, Mapping[float, float]],
     anchor: float = 0.9,
     leave_out: Sequence[float] = (0.99,),
-) -> tuple[float, float, int]:
-    """Is sparse training more sensitive to momentum than dense training? Wilcoxon signed-rank over (network, momentum) pairs.
+    absolute: bool = False,
+) -> SensitivityTest:
+    """Is sparse training more sensitive to momentum than dense training?
 
-    Deviations are taken from the error at ``anchor``; zero differences are dropped.
+    Pairs are (network, momentum) of both tables; deviations are taken from the error at ``anchor``. Wilcoxon's test is two-sided, with
+    zero differences dropped and p by the normal approximation.
 
-    Returns:
-        W, p by the normal approximation, and the number of pairs used.
+    Args:
+        sparse: network -> momentum -> mean error.
+        dense: the same of the dense control.
+        anchor: momentum whose error is the origin; it must be there for every network.
+        leave_out: momenta that do not count.
+        absolute: compare the sizes of the deviations.
     """
-    pairs = []
-    for network in sparse:
-        for value in sparse[network]:
-            if value in leave_out:
-                continue
-            deviations = (table[network][value] - table[network][anchor] for table in (sparse, dense))
-            pairs.append(tuple(deviations))
-    differences = np.array([a - b for a, b in pairs])
+    first, second = (_deviations(table, sparse, anchor, leave_out) for table in (sparse, dense))
+    if absolute:
+        first, second = np.abs(first), np.abs(second)
+    # Rounded, so that equal differences of decimal numbers stay equal and share a rank.
+    differences = np.round(first - second, 9)
     differences = differences[differences != 0]
+    if not len(differences):
+        raise ValueError("all deviations of sparse and dense training are equal: there is nothing to rank")
     found = stats.wilcoxon(differences, method="approx", correction=False)
-    return float(found.statistic), float(found.pvalue), len(differences)
+    groups = {"sparse": first, "dense": second}
+    logs = {f"log10 {name}": np.log10(np.abs(values[values != 0])) for name, values in groups.items()}
+    return SensitivityTest(
+        float(found.statistic),
+        float(found.pvalue),
+        len(differences),
+        float(stats.levene(first, second).pvalue),
+        {name: _normality(values) for name, values in {**groups, **logs}.items()},
+    )
+
+
+def _deviations(
+    table: Mapping[str, Mapping[float, float]],
+    like: Mapping[str, Mapping[float, float]],
+    anchor: float,
+    leave_out: Sequence[float],
+) -> np.ndarray:
+    """Errors minus the error at the anchor, in the order of another table."""
+    wanted = [(network, value) for network in like for value in like[network] if value not in leave_out]
+    return np.array([table[network][value] - table[network][anchor] for network, value in wanted])
+
+
+def _normality(values: np.ndarray) -> float | None:
+    if len(values) < 8:
+        return None
+    with warnings.catch_warnings():
+        # scipy warns below 20 values that p is approximate; so are the paper's checks.
+        warnings.simplefilter("ignore")
+        return float(stats.normaltest(values).pvalue)

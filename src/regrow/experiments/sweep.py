@@ -6,8 +6,7 @@ configuration. Rows of finished runs are collected in ``runs.csv``.
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import json
 import os
 import subprocess
@@ -19,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from regrow.config import Config, to_toml
+from regrow.config import to_toml
 from regrow.experiments.grid import Job
+from regrow.experiments.rows import add_runs, row_of
 from regrow.training.files import write_atomically
 
-COLUMNS = (
-    "model", "data", "method", "density", "seed", "epochs", "steps", "execution", "window_tolerance", "options", "scope", "test_error",
-    "test_accuracy", "test_top5", "nonzeros", "weights", "seconds", "threads", "processor", "torch", "regrow", "identity",
-)  # fmt: skip
+ATTEMPTS = 2
+TICK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,19 @@ class Executor(Protocol):
     slots: int
 
     def submit(self, call: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]: ...  # noqa: D102
+    def stop(self) -> None: ...  # noqa: D102
+
+
+class Watcher(Protocol):
+    """Who watches a sweep."""
+
+    def started(self, done: int, total: int) -> None: ...  # noqa: D102
+    def ended(self, outcome: Outcome, again: bool) -> None: ...  # noqa: D102
+    def tick(self, running: float) -> None: ...  # noqa: D102
 
 
 class LocalExecutor:
-    """Processes on this machine, cores divided between them."""
+    """Processes on this machine; a thread each waits for them."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -57,30 +64,62 @@ class LocalExecutor:
         """Run a call beside the others."""
         return self._pool.submit(call, *arguments)
 
+    def stop(self) -> None:
+        """Start nothing more, ask what runs to save and stop, and wait for it."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for child in list(_CHILDREN):
+            child.terminate()
+        self._pool.shutdown(wait=True)
 
-def sweep(
-    jobs: Sequence[Job], folder: Path, executor: Executor, report: Callable[[Outcome, int, int], None] | None = None
-) -> list[Outcome]:
-    """Run all jobs that are not finished, failed ones once more, and write ``runs.csv``; returns how each ended."""
+
+# Processes of run_job calls in this process, for stop().
+_CHILDREN: set[subprocess.Popen] = set()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    with contextlib.suppress(AttributeError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_per_job(slots: int, jobs: int) -> int:
+    """Cores divided between the runs that go on at once.
+
+    It depends on the whole grid, not on what is left of it: the number of threads decides the last bits of a result.
+    """
+    return max(1, cores() // max(1, min(slots, jobs)))
+
+
+def sweep(jobs: Sequence[Job], folder: Path, executor: Executor, watcher: Watcher | None = None) -> list[Outcome]:
+    """Run all jobs that are not finished, failed ones once more, and add them to ``runs.csv``; returns how each ended.
+
+    Interrupted (KeyboardInterrupt), it lets the runs save, and raises.
+    """
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    threads = max(1, (os.cpu_count() or 1) // executor.slots)
+    # Two equal jobs would share a folder: they are one run.
+    jobs = list({job.key: job for job in jobs}.values())
     todo = [job for job in jobs if not is_finished(job, folder)]
-    outcomes = [Outcome(job, 0.0) for job in jobs if job not in todo]
-    done = len(outcomes)
-    for attempt in (1, 2):
-        failed = []
-        for outcome in _run_all(todo, folder, threads, executor):
-            if outcome.error and attempt == 1:
-                failed.append(outcome.job)
-            else:
-                outcomes.append(outcome)
-                done += 1
-            if report is not None:
-                report(outcome, done, len(jobs))
-            write_rows(jobs, folder)
-        todo = failed
-    write_rows(jobs, folder)
-    return outcomes
+    ended = {job.key: Outcome(job, 0.0) for job in jobs if job not in todo}
+    add_runs(folder / "runs.csv", rows(jobs, folder))
+    if watcher is not None:
+        watcher.started(len(ended), len(jobs))
+    threads = threads_per_job(executor.slots, len(jobs))
+    try:
+        for attempt in range(1, ATTEMPTS + 1):
+            for outcome in _run_all(todo, folder, threads, executor, watcher):
+                again = bool(outcome.error) and attempt < ATTEMPTS
+                ended[outcome.job.key] = outcome
+                if not outcome.error:
+                    add_runs(folder / "runs.csv", rows([outcome.job], folder))
+                if watcher is not None:
+                    watcher.ended(outcome, again)
+            todo = [job for job in todo if ended[job.key].error]
+    except BaseException:
+        executor.stop()
+        raise
+    return [ended[job.key] for job in jobs]
 
 
 def is_finished(job: Job, folder: Path) -> bool:
@@ -95,12 +134,20 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     home.mkdir(parents=True, exist_ok=True)
     write_atomically(home / "job.toml", to_toml(job.config).encode())
     began = time.monotonic()
-    command = [sys.executable, "-m", "regrow", "train", str(home / "job.toml"), "--out", str(home)]
+    command = [sys.executable, "-m", "regrow.experiments.worker", str(home)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     with open(home / "output.txt", "ab") as output:
-        code = subprocess.call(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        # A session of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
+        child = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+        _CHILDREN.add(child)
+        try:
+            code = child.wait()
+        finally:
+            _CHILDREN.discard(child)
     seconds = time.monotonic() - began
-    if code == 0:
+    if code == 0 and is_finished(job, folder):
         return Outcome(job, seconds)
     lines = (home / "output.txt").read_text(errors="replace").strip().splitlines()
     return Outcome(job, seconds, f"exit code {code}: {lines[-1] if lines else 'no output'} (see {home / 'output.txt'})")
@@ -110,52 +157,28 @@ def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
     """One row per finished job."""
     for job in jobs:
         if is_finished(job, folder):
-            yield _row(job.config, folder / job.key)
+            yield row_of(job.config, folder / job.key)
 
 
-def write_rows(jobs: Iterable[Job], folder: Path) -> None:
-    """Write ``runs.csv``, in the order of the jobs."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows(jobs, folder))
-    write_atomically(folder / "runs.csv", text.getvalue().encode())
+def fraction(job: Job, folder: Path) -> float:
+    """How far an unfinished run has come, from its last row of metrics."""
+    metrics = folder / job.key / "metrics.jsonl"
+    try:
+        last = json.loads(metrics.read_text().splitlines()[-1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return min(1.0, last["epoch"] / job.config.epochs)
 
 
-def _run_all(jobs: Sequence[Job], folder: Path, threads: int, executor: Executor) -> Iterator[Outcome]:
-    pending = {executor.submit(run_job, job, folder, threads) for job in jobs}
+def _run_all(
+    jobs: Sequence[Job], folder: Path, threads: int, executor: Executor, watcher: Watcher | None
+) -> Iterator[Outcome]:
+    pending = {executor.submit(run_job, job, folder, threads): job for job in jobs}
     while pending:
-        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+        finished, _ = wait(pending, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
         for future in finished:
-            yield future.result()
-
-
-def _row(config: Config, home: Path) -> dict[str, Any]:
-    result = json.loads((home / "result.json").read_text())
-    environment = json.loads((home / "environment.json").read_text())
-    speed = [json.loads(line) for line in (home / "speed.jsonl").read_text().splitlines()]
-    sparse = config.sparse
-    return {
-        "model": config.model,
-        "data": config.data.name,
-        "method": sparse.method,
-        "density": result["density"] if sparse.method == "dense" else sparse.density,
-        "seed": config.seed,
-        "epochs": config.epochs,
-        "steps": result["steps"],
-        "execution": sparse.execution,
-        "window_tolerance": sparse.window_tolerance,
-        "options": json.dumps(sparse.options, sort_keys=True) if sparse.options else "",
-        "scope": sparse.scope,
-        "test_error": round(result["test_error"], 6),
-        "test_accuracy": result["test_accuracy"],
-        "test_top5": result["test_top5"],
-        "nonzeros": result["nonzeros"],
-        "weights": result["weights"],
-        "seconds": round(sum(row["seconds"] for row in speed), 2),
-        "threads": environment["threads"],
-        "processor": environment["processor"],
-        "torch": environment["torch"],
-        "regrow": environment["regrow"],
-        "identity": result["identity"],
-    }
+            job = pending.pop(future)
+            error = future.exception()
+            yield future.result() if error is None else Outcome(job, 0.0, f"{type(error).__name__}: {error}")
+        if watcher is not None:
+            watcher.tick(sum(fraction(job, folder) for job in pending.values()))

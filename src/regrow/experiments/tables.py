@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
+from regrow.experiments.rows import Row, same_setting
 from regrow.experiments.statistics import Summary, difference_in_se, summarise
 
 HEADER = (
@@ -22,15 +25,18 @@ HEADER = (
     "paper",
     "paper SE",
     "difference in SE",
+    "execution",
 )
+_TEXT = ("model", "setting", "execution")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One cell's result."""
+    """One cell's result, with how it was computed: ``masked`` or ``sparse``, and the tolerance of the growth window."""
 
     cell: Cell
     summary: Summary
+    execution: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -48,25 +54,39 @@ class Line:
             f"{100 * self.cell.density:g}",
             str(s.n),
             f"{s.mean:.3f}",
-            _number(s.se),
+            number(s.se),
             interval,
-            _number(t.error if t else None),
-            _number(t.se if t else None),
-            _number(self.difference, "+.1f"),
+            number(t.error if t else None),
+            number(t.se if t else None),
+            number(self.difference, "+.1f"),
+            self.execution,
         )
 
 
-def lines(cells: Sequence[Cell], errors: Mapping[str, Sequence[float]]) -> list[Line]:
-    """A line per cell that has runs; ``errors`` maps a cell's configuration (without seed) to test errors in percent."""
-    found = [(cell, errors.get(cell_key(cell), ())) for cell in cells]
-    return [Line(cell, summarise(values)) for cell, values in found if values]
+def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
+    """A line per cell that has runs; runs that were computed differently get lines of their own, never a common mean."""
+    known = list(rows)
+    table = []
+    for cell in cells:
+        groups: dict[str, dict[str, float]] = defaultdict(dict)
+        for row in known:
+            if same_setting(cell.config, row):
+                group = groups[_execution(row)]
+                if str(row["seed"]) in group:
+                    raise StateError(
+                        f"two rows for seed {row['seed']} of {cell.model}, {cell.label}, {100 * cell.density:g}% with "
+                        f"{row['epochs']} epochs: remove one from runs.csv"
+                    )
+                group[str(row["seed"])] = float(row["test_error"])
+        table += [Line(cell, summarise(list(errors.values())), how) for how, errors in groups.items()]
+    return table
 
 
-def cell_key(cell: Cell) -> str:
-    """Identity of a cell's configuration whatever the seed."""
-    from dataclasses import replace
-
-    return replace(cell.config, seed=0).identity()
+def _execution(row: Row) -> str:
+    """How a row was computed; the dense network has no growth window."""
+    if row["method"] == "dense":
+        return "dense"
+    return f"{row['execution']}, window {float(row['window_tolerance']):g}"
 
 
 def as_csv(table: Sequence[Line]) -> str:
@@ -80,15 +100,27 @@ def as_csv(table: Sequence[Line]) -> str:
 
 def as_markdown(table: Sequence[Line]) -> str:
     """A pipe table."""
-    rows = [HEADER, tuple("---" for _ in HEADER), *(line.cells() for line in table)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return markdown(HEADER, [line.cells() for line in table])
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A pipe table of texts.
+
+    Example:
+        >>> print(markdown(("a", "b"), [("1", "2")]), end="")
+        | a | b |
+        | --- | --- |
+        | 1 | 2 |
+    """
+    every = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in every) + "\n"
 
 
 def as_latex(table: Sequence[Line]) -> str:
     """A booktabs table."""
     body = [" & ".join(_escape(cell) for cell in line.cells()) + r" \\" for line in table]
     head = " & ".join(_escape(name) for name in HEADER) + r" \\"
-    columns = "ll" + "r" * (len(HEADER) - 2)
+    columns = "".join("l" if name in _TEXT else "r" for name in HEADER)
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{columns}}}",
@@ -104,20 +136,43 @@ def as_latex(table: Sequence[Line]) -> str:
 
 
 def as_rich(table: Sequence[Line], title: str) -> Any:
-    """A terminal table."""
+    """A terminal table of 80 columns: mean and SE together, interval and execution left to the files."""
+    from rich import box
     from rich.table import Table
 
-    shown = Table(title=title)
-    for name in HEADER:
-        shown.add_column(name, justify="left" if name in ("model", "setting") else "right")
+    models = {line.cell.model for line in table}
+    alone = len(models) == 1
+    shown = Table(
+        title=f"{title} ({models.pop()})" if alone else title,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for name in ("setting",) if alone else ("model", "setting"):
+        shown.add_column(name, no_wrap=name == "model")
+    for name in ("weights", "n", "error % ± SE", "paper ± SE", "diff/SE"):
+        shown.add_column(name, justify="right", no_wrap=True)
     for line in table:
-        shown.add_row(*line.cells())
+        target = line.cell.target
+        paper = "" if target is None else with_se(target.error, target.se)
+        ours = with_se(line.summary.mean, line.summary.se)
+        weights, n = f"{100 * line.cell.density:.3g}%", str(line.summary.n)
+        names = (line.cell.label,) if alone else (line.cell.model, line.cell.label)
+        shown.add_row(*names, weights, n, ours, paper, number(line.difference, "+.1f"))
     return shown
 
 
-def _number(value: float | None, form: str = ".3f") -> str:
+def with_se(value: float, se: float | None, form: str = ".3f") -> str:
+    """``1.530 ± 0.020``, or the value alone."""
+    return format(value, form) if se is None else f"{value:{form}} ± {se:.3f}"
+
+
+def number(value: float | None, form: str = ".3f") -> str:
+    """A number as text, nothing for None."""
     return "" if value is None else format(value, form)
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", r"\%").replace("_", r"\_")
+    for character in "&%#_":
+        text = text.replace(character, "\\" + character)
+    return text

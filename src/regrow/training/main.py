@@ -21,13 +21,22 @@ def train(config: Config, folder: Path) -> int:
     processes = groups.join()
     view = make_view(config, folder) if processes.leads else None
     try:
-        run = Run(config, folder, processes, view)
+        run = run_class(config)(config, folder, processes, view)
         _stop_on_signal(run)
         return STOPPED if run.train() is None else 0
     finally:
         if view is not None:
             view.close()
         groups.leave()
+
+
+def run_class(config: Config) -> type[Run]:
+    """The kind of run that a configuration asks for."""
+    if not config.measure_speedup:
+        return Run
+    from regrow.training.measured import MeasuredRun
+
+    return MeasuredRun
 
 
 def _stop_on_signal(run: Run) -> None:

@@ -1,0 +1,180 @@
+"""What some experiments show besides their table: tests, differences, speed-ups, features."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regrow.experiments.experiment import Cell, Experiment
+from regrow.experiments.rows import SPEEDUPS, Row, same_setting
+from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
+from regrow.experiments.tables import Line, markdown, number, with_se
+from regrow.experiments.targets import DENSE_EQUIVALENCE
+from regrow.training.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything an analysis may need."""
+
+    experiment: Experiment
+    cells: list[Cell]
+    seeds: list[int]
+    table: list[Line]
+    rows: Sequence[Row]
+    folder: Path
+    results: Path
+
+
+def run(material: Material) -> list[str]:
+    """The experiment's further analyses as Markdown, each written to the results too."""
+    texts = []
+    for name, analyse in EXTRAS.get(material.experiment.name, {}).items():
+        text = analyse(material)
+        if text:
+            write_atomically(material.results / f"{name}.md", text.encode())
+            texts.append(text)
+    return texts
+
+
+# ---------------------------------------------------------------------------------------------- ablation
+
+
+def differences(material: Material) -> str:
+    """Rows after the first as differences to it, as the paper prints them; SE is that of the row."""
+    rows = []
+    for model in dict.fromkeys(line.cell.model for line in material.table):
+        own = [line for line in material.table if line.cell.model == model]
+        first = own[0]
+        if first.cell.label != "momentum / momentum":
+            continue
+        for line in own:
+            target, origin = line.cell.target, first.cell.target
+            published = None if target is None or origin is None else target.error - origin.error
+            ours = line.summary.mean - first.summary.mean
+            if line is first:
+                rows.append((model, line.cell.label, with_se(line.summary.mean, line.summary.se), _target(line.cell)))
+            else:
+                paper = "" if published is None else with_se(published, target.se if target else None, "+.2f")
+                rows.append((model, line.cell.label, with_se(ours, line.summary.se, "+.3f"), paper))
+    if not rows:
+        return ""
+    head = "Differences to momentum / momentum, in points of error.\n\n"
+    return head + markdown(("model", "redistribution / growth", "ours ± SE", "paper ± SE"), rows)
+
+
+def _target(cell: Cell) -> str:
+    return "" if cell.target is None else with_se(cell.target.error, cell.target.se)
+
+
+# ---------------------------------------------------------------------------------------------- sensitivity
+
+
+def sensitivity(material: Material) -> str:
+    """Is sparse training more sensitive to the momentum coefficient than dense training?"""
+    means: dict[str, dict[str, dict[float, float]]] = {
+        "sparse": defaultdict(dict),
+        "dense": defaultdict(dict),
+    }
+    for line in material.table:
+        parameter, value, series = split_label(line.cell.label)
+        if parameter == "momentum":
+            means[series][line.cell.model][value] = line.summary.mean
+    pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
+    complete = {model: values for model, values in pairs.items() if 0.9 in values and len(values) > 1}
+    if not complete:
+        return ""
+    sparse, dense = ({m: {v: means[k][m][v] for v in complete[m]} for m in complete} for k in ("sparse", "dense"))
+    return _describe(sensitivity_test(sparse, dense), sparse)
+
+
+def _describe(test: SensitivityTest, sparse: dict[str, dict[float, float]]) -> str:
+    checks = [("Levene, equal variance", f"{test.equal_variance:.3g}")]
+    for name, p in test.normality.items():
+        checks.append((f"D'Agostino, normality of {name}", "fewer than 8 values" if p is None else f"{p:.3g}"))
+    networks = ", ".join(sparse)
+    return (
+        f"Sensitivity to momentum, sparse against dense ({networks}; deviations from momentum 0.9, without 0.99):\n"
+        f"Wilcoxon signed-rank W = {test.statistic:g}, p = {test.p:.2g}, {test.pairs} pairs (paper: W = 22.0, p = 0.58; its "
+        "published means give W = 27.0, p = 0.96).\n\n" + markdown(("check", "p"), checks)
+    )
+
+
+def split_label(label: str) -> tuple[str, float, str]:
+    """Parameter, value and series of a label of the sensitivity experiment.
+
+    Example:
+        >>> split_label("prune rate 0.2 cosine")
+        ('prune rate', 0.2, 'cosine')
+    """
+    *words, value, series = label.split()
+    return " ".join(words), float(value), series
+
+
+# ---------------------------------------------------------------------------------------------- dense equivalence
+
+
+def equivalence(material: Material) -> str:
+    """The first density whose interval overlaps the dense network's, with the estimated speed-ups there."""
+    rows = []
+    for model in dict.fromkeys(line.cell.model for line in material.table):
+        own = [line for line in material.table if line.cell.model == model]
+        dense = next((line for line in own if line.cell.label == "dense"), None)
+        thin = sorted((line for line in own if line.cell.label != "dense"), key=lambda line: line.cell.density)
+        equal = [line for line in thin if dense and intervals_overlap(line.summary, dense.summary)]
+        rows.append(_equal_row(model, equal[0], material.rows) if equal else (model, "not yet", *[""] * 7))
+    header = ("model", "weights %", "error % ± SE", *(name.replace("_", " ") for name in SPEEDUPS), "paper")
+    head = (
+        "Weights needed for dense performance (95% intervals overlap), and speed-ups estimated there over training. Forward "
+        "convolutions only; `both` and `empty channels dead maps` are the paper's two figures.\n\n"
+    )
+    return head + markdown(header, rows) if rows else ""
+
+
+def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
+    own = [row for row in rows if same_setting(line.cell.config, row)]
+    means = []
+    for name in SPEEDUPS:
+        values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]
+        means.append(f"{summarise(values).mean:.2f}x" if values else "not measured")
+    percent, _, channels, flops = DENSE_EQUIVALENCE[model]
+    paper = f"{percent:g}%, {flops:.2f}x, {channels:.2f}x"
+    ours = with_se(line.summary.mean, line.summary.se)
+    return model, f"{100 * line.cell.density:g}", ours, *means, paper
+
+
+# ---------------------------------------------------------------------------------------------- features
+
+
+def features(material: Material) -> str:
+    """Class specialisation of each pair of a dense and a sparse network with the same seed."""
+    from regrow.experiments.feature_pairs import analyse_pair, finished_pairs
+
+    parts = []
+    for model, seed, dense, sparse in finished_pairs(material.cells, material.seeds, material.folder):
+        comparison = analyse_pair(model, seed, dense, sparse, material.results)
+        tests = [comparison.pooled, *comparison.layers]
+        rows = [
+            (
+                test.layer,
+                f"{test.dense_channels} / {test.sparse_channels}",
+                f"{test.dense_mean:.4f} / {test.sparse_mean:.4f}",
+                number(test.statistic, ".2f"),
+                number(test.p, ".2g"),
+                number(test.corrected, ".2g"),
+            )
+            for test in tests
+        ]
+        header = ("layer", "channels dense / sparse", "mean S dense / sparse", "H", "p", "p (Holm)")
+        parts.append(f"Class specialisation, {model}, seed {seed}\n\n" + markdown(header, rows))
+    return "\n".join(parts)
+
+
+EXTRAS: dict[str, dict[str, Callable[[Material], str]]] = {
+    "ablation": {"differences": differences},
+    "sensitivity": {"wilcoxon": sensitivity},
+    "dense-equivalence": {"equivalence": equivalence},
+    "features": {"specialisation": features},
+}

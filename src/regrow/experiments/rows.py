@@ -1,0 +1,109 @@
+"""Raw rows: one per finished run, as ``runs.csv``, from which every table can be computed again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regrow.config import Config
+from regrow.errors import StateError
+from regrow.training.files import write_atomically
+from regrow.training.metrics import read_rows
+
+# What makes two rows the same setting; execution and window tolerance are shown, not mixed.
+SETTING = (
+    "model", "data", "method", "density", "epochs", "batch", "lr", "momentum", "weight_decay", "scope", "options",
+)  # fmt: skip
+SPEEDUPS = ("weights", "activations", "both", "empty_channels", "empty_channels_dead_maps")
+COLUMNS = (
+    "model", "data", "method", "density", "seed", "epochs", "steps", "execution", "window_tolerance", "options", "scope",
+    "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "seconds",
+    "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in SPEEDUPS),
+)  # fmt: skip
+
+Row = Mapping[str, Any]
+
+
+def setting_of(config: Config) -> dict[str, str]:
+    """The columns that tell settings apart, as text."""
+    sparse, optimizer = config.sparse, config.optimizer
+    values = {
+        "model": config.model,
+        "data": config.data.name,
+        "method": sparse.method,
+        "density": float(sparse.density),
+        "epochs": config.epochs,
+        "batch": config.data.batch,
+        "lr": float(optimizer.lr),
+        "momentum": float(optimizer.momentum),
+        "weight_decay": float(optimizer.weight_decay),
+        "scope": sparse.scope,
+        "options": json.dumps(sparse.options, sort_keys=True) if sparse.options else "",
+    }
+    return {key: str(value) for key, value in values.items()}
+
+
+def same_setting(config: Config, row: Row) -> bool:
+    """Whether a row is a run of this configuration, whatever its seed and execution.
+
+    Numbers are compared as numbers, so that a spreadsheet may rewrite 1.0 as 1.
+    """
+    return all(_plain(value) == _plain(str(row[key])) for key, value in setting_of(config).items())
+
+
+def row_of(config: Config, home: Path) -> dict[str, Any]:
+    """The row of a finished run."""
+    result = json.loads((home / "result.json").read_text())
+    environment = json.loads((home / "environment.json").read_text())
+    speedups = result.get("speedup") or {}
+    return {
+        **setting_of(config),
+        "seed": config.seed,
+        "steps": result["steps"],
+        "execution": config.sparse.execution,
+        "window_tolerance": config.sparse.window_tolerance,
+        "test_error": round(result["test_error"], 6),
+        **{key: result[key] for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "identity")},
+        "seconds": round(sum(row["seconds"] for row in read_rows(home / "speed.jsonl")), 2),
+        **{key: environment[key] for key in ("threads", "processor", "torch", "regrow")},
+        **{f"speedup_{name}": speedups.get(name) for name in SPEEDUPS},
+    }
+
+
+def read_runs(path: Path) -> list[dict[str, str]]:
+    """The rows of a ``runs.csv``, as text."""
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = set(SETTING) | {"seed", "test_error", "execution"}
+        missing -= set(reader.fieldnames or ())
+        if missing:
+            raise StateError(f"{path} is not a table of runs: it has no column {', '.join(sorted(missing))}")
+        return list(reader)
+
+
+def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
+    """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
+    known = {row["identity"]: dict(row) for row in (read_runs(path) if path.is_file() else ())}
+    known.update({row["identity"]: dict(row) for row in rows})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(sorted(known.values(), key=_order))
+    write_atomically(path, text.getvalue().encode())
+    return read_runs(path)
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    texts = (row["model"], row["data"], row["method"], float(row["density"]), row["options"], float(row["momentum"]))
+    return (*texts, row["execution"], int(row["epochs"]), int(row["seed"]), row["identity"])
+
+
+def _plain(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

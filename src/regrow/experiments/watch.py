@@ -1,0 +1,98 @@
+"""Watching a sweep: a bar with the time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from regrow.experiments.sweep import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def time_left(elapsed: float, before: float, now: float, total: float) -> float | None:
+    """Seconds left, from the work done since the start; None while nothing is known.
+
+    Example:
+        >>> time_left(elapsed=60.0, before=2, now=4, total=10)
+        180.0
+    """
+    return elapsed * (total - now) / (now - before) if now > before else None
+
+
+def readable(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    Example:
+        >>> [readable(s) for s in (8.2, 95, 7300, 200_000, 4e8)]
+        ['8 s', '1 min 35 s', '2 h 2 min', '2 d 8 h', '12 y 248 d']
+    """
+    sizes = (("y", 31_536_000), ("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    rest = round(seconds)
+    for (name, size), (finer, part) in itertools.pairwise(sizes):
+        if rest >= size:
+            many, few = rest // size, rest % size // part
+            return f"{many:,} {name} {few} {finer}" if few else f"{many:,} {name}"
+    return f"{rest} s"
+
+
+class SweepWatch:
+    """Prints each run as it ends and shows how long the rest will take."""
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.console = console or Console()
+        columns = (
+            TextColumn("runs"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task = self.progress.add_task("runs", total=None, left="")
+        self.done = self.total = 0
+        self._before, self._clock, self._began = 0, clock, clock()
+
+    def started(self, done: int, total: int) -> None:
+        """A grid begins, with some runs finished before."""
+        self.done = self._before = done
+        self.total, self._began = total, self._clock()
+        self.progress.reset(self.task, total=total, completed=done, left="")
+        if done:
+            self._say(f"{done} of {total} runs were finished before")
+
+    def ended(self, outcome: Outcome, again: bool) -> None:
+        """One run ended."""
+        self.done += not again
+        state = f"failed, {outcome.error}" if outcome.error else f"finished in {readable(outcome.seconds)}"
+        more = "; will be tried once more" if again else ""
+        left = self._left(self.done)
+        self._say(f"[{self.done}/{self.total}] {outcome.job.key}: {state}{more}{f'; {left}' if left else ''}")
+        self.tick(0.0)
+
+    def tick(self, running: float) -> None:
+        """Move the bar; ``running`` is the sum of the fractions of unfinished runs."""
+        now = self.done + running
+        self.progress.update(self.task, completed=self.done, left=self._left(now))
+
+    def _left(self, now: float) -> str:
+        seconds = time_left(self._clock() - self._began, self._before, now, self.total)
+        return f"about {readable(seconds)} left" if seconds else ""
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> SweepWatch:
+        """Show the bar."""
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal in order."""
+        self.progress.stop()
