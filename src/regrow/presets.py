@@ -83,9 +83,10 @@ def find(name: str) -> Config:
 
 
 def _from_file(path: Path) -> Config:
-    import tomllib
-
-    with open(path, "rb") as file:
-        values = tomllib.load(file)
-    base = find(values.pop("preset")) if "preset" in values else None
-    return configuration.from_dict(values, base)
+    values = configuration.read_toml(path)
+    preset = values.pop("preset", None)
+    if preset is None:
+        return configuration.from_dict(values)
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise unknown("preset", str(preset), PRESETS)
+    return configuration.from_dict(values, PRESETS[preset])
