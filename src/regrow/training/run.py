@@ -225,7 +225,7 @@ class Run:
             "loss": scores.loss,
             "accuracy": scores.accuracy,
             "top5": scores.top5,
-            "lr": self.parts.optimizer.param_groups[0]["lr"],
+            "lr": learning_rate(self.config, max(0, self.step - 1), self.steps_per_epoch),
             "density": handle.density,
             "prune_rate": handle.prune_rate,
             "updates": handle.updates,
