@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 import types
 from collections.abc import Mapping
@@ -122,12 +123,43 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sparse.execution": ("masked", "sparse", "auto"),
     "sparse.momentum_source": ("optimizer", "gradient"),
 }
-_POSITIVE = ("epochs", "data.batch", "data.eval_batch", "optimizer.lr", "log_every", "evaluate_every", "schedule.every")
+_POSITIVE = (
+    "epochs",
+    "log_every",
+    "evaluate_every",
+    "data.batch",
+    "data.eval_batch",
+    "data.image_size",
+    "optimizer.lr",
+    "schedule.every",
+    "schedule.factor",
+)
+_NOT_NEGATIVE = (
+    "max_steps",
+    "threads",
+    "checkpoint_seconds",
+    "optimizer.weight_decay",
+    "optimizer.clip_norm",
+    "schedule.warmup_epochs",
+    "sparse.update_every",
+)
+_SHARES = ("label_smoothing", "optimizer.momentum", "sparse.window_tolerance")
 
 
 def as_dict(config: Any) -> dict[str, Any]:
     """Nested plain values."""
     return dataclasses.asdict(config)
+
+
+def differences(first: Config, second: Config) -> str:
+    """Where two configurations differ, for messages.
+
+    Example:
+        >>> differences(Config(seed=1), Config(seed=2))
+        'seed = 1, not 2'
+    """
+    pairs = ((path, _get(first, path), _get(second, path)) for path in _paths(Config))
+    return ", ".join(f"{path} = {_toml(a)}, not {_toml(b)}" for path, a, b in pairs if a != b)
 
 
 def from_dict(values: Mapping[str, Any], base: Config | None = None) -> Config:
@@ -137,11 +169,18 @@ def from_dict(values: Mapping[str, Any], base: Config | None = None) -> Config:
 
 def load(path: str | Path, base: Config | None = None) -> Config:
     """A configuration from a TOML file."""
+    return from_dict(read_toml(path), base)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The values of a TOML file, or an error that names it."""
     try:
         with open(path, "rb") as file:
-            return from_dict(tomllib.load(file), base)
-    except tomllib.TOMLDecodeError as error:
+            return tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def override(config: Config, pairs: Mapping[str, str]) -> Config:
@@ -183,6 +222,11 @@ def resolve_key(key: str) -> str:
     raise unknown("configuration key", key, [*paths, *(p.rsplit(".", 1)[-1] for p in paths)])
 
 
+def kind_of(key: str) -> Any:
+    """The type of a key given in any of its forms; None for an option of a method or model."""
+    return _hint(resolve_key(key))
+
+
 def to_toml(config: Config) -> str:
     """The configuration as a TOML file."""
     plain = as_dict(config)
@@ -190,16 +234,23 @@ def to_toml(config: Config) -> str:
     for section, values in plain.items():
         if isinstance(values, dict):
             lines += ["", f"[{section}]"]
-            lines += [f"{k} = {_toml(v)}" for k, v in values.items()]
+            lines += [f"{_toml_key(k)} = {_toml(v)}" for k, v in values.items()]
     return "\n".join(lines) + "\n"
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return "{ " + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    # JSON's strings are TOML's, but for pairs of surrogates and the delete character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    return key if key.isascii() and key.replace("_", "a").replace("-", "a").isalnum() else _toml(key)
 
 
 def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
@@ -272,6 +323,12 @@ def _check_values(config: Config) -> None:
     for path in _POSITIVE:
         if not _get(config, path) > 0:
             raise ConfigurationError(f"{path} must be positive, got {_get(config, path)}")
+    for path in _NOT_NEGATIVE:
+        if not _get(config, path) >= 0:
+            raise ConfigurationError(f"{path} must not be negative, got {_get(config, path)}")
+    for path in _SHARES:
+        if not 0 <= _get(config, path) < 1:
+            raise ConfigurationError(f"{path} must lie in [0, 1), got {_get(config, path)}")
     if not 0 < config.sparse.density <= 1:
         raise ConfigurationError(
             f"sparse.density must lie in (0, 1], got {config.sparse.density}: 0.05 keeps 5% of the weights"

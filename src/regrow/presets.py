@@ -27,10 +27,12 @@ _IMAGENET = Config(
     schedule=Schedule("step", factor=0.1, epochs=(30.0, 60.0, 90.0)),
     sparse=Sparse(density=0.15626087),
 )
+# The released log of the 10% run has batches of 288; learning rate per sample as published, 0.1 for 256.
 _TUNED = replace(
     _IMAGENET,
+    data=replace(_IMAGENET.data, batch=288),
     label_smoothing=0.1,
-    optimizer=Optimizer(lr=0.1, momentum=0.9, nesterov=False, weight_decay=1e-4, decay_norms=False),
+    optimizer=Optimizer(lr=0.1125, momentum=0.9, nesterov=False, weight_decay=1e-4, decay_norms=False),
     schedule=Schedule("cosine", warmup_epochs=5.0),
     sparse=Sparse(density=0.1, options={"prune_rate": 0.5}),
 )
@@ -83,9 +85,10 @@ def find(name: str) -> Config:
 
 
 def _from_file(path: Path) -> Config:
-    import tomllib
-
-    with open(path, "rb") as file:
-        values = tomllib.load(file)
-    base = find(values.pop("preset")) if "preset" in values else None
-    return configuration.from_dict(values, base)
+    values = configuration.read_toml(path)
+    preset = values.pop("preset", None)
+    if preset is None:
+        return configuration.from_dict(values)
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise unknown("preset", str(preset), PRESETS)
+    return configuration.from_dict(values, PRESETS[preset])

@@ -92,7 +92,10 @@ def test_update_takes_the_new_mask():
 def test_gradient_mask_may_be_a_superset():
     torch.manual_seed(0)
     layer = nn.Conv2d(6, 8, 3, padding=1)
-    forward, backward = random_mask(layer.weight, 0.1), random_mask(layer.weight, 0.1) | random_mask(layer.weight, 0.2, 1)
+    forward, backward = (
+        random_mask(layer.weight, 0.1),
+        random_mask(layer.weight, 0.1) | random_mask(layer.weight, 0.2, 1),
+    )
     dense = copy.deepcopy(layer)
     with torch.no_grad():
         dense.weight.mul_(forward)
@@ -164,7 +167,15 @@ class SmallNet(nn.Module):
         self.a, self.b = nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.Conv2d(16, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
         self.down = nn.Conv2d(16, 24, 3, stride=2, padding=1)
-        self.tail = nn.Sequential(nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24 * 4, 32), nn.BatchNorm1d(32), nn.ReLU())
+        self.tail = nn.Sequential(
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(24 * 4, 32),
+            nn.BatchNorm1d(32),
+            nn.ReLU(),
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):

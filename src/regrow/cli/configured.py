@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from regrow import config as configuration
 from regrow import presets
@@ -17,9 +17,9 @@ method's own options), --model_options.dropout 0. `regrow train --list` shows th
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """A preset or file, then overrides."""
+    """A preset or file; overrides are taken out of the command line before by :func:`separate`."""
     parser.add_argument("configuration", nargs="?", help="a preset (see `regrow train --list`) or a TOML file")
-    parser.set_defaults(overrides=[])
+    parser.set_defaults(overrides={})
     parser.epilog = EPILOGUE
 
 
@@ -27,24 +27,39 @@ def read_configuration(options: argparse.Namespace) -> Config:
     """The preset or file with the command line's overrides."""
     if options.configuration is None:
         raise ConfigurationError(f"name a preset or a TOML file; presets: {', '.join(presets.PRESETS)}")
-    return configuration.override(presets.find(options.configuration), pairs(options.overrides))
+    return configuration.override(presets.find(options.configuration), options.overrides)
 
 
-def pairs(arguments: Sequence[str]) -> dict[str, str]:
-    """``--key value``, ``--key=value`` and ``--flag`` as a map.
+def separate(arguments: Sequence[str], own: Container[str]) -> tuple[list[str], dict[str, str]]:
+    """Split a command line into what argparse knows (``own`` options) and ``--key value``, ``--key=value`` or ``--flag`` overrides.
 
     Example:
-        >>> pairs(["--density", "0.1", "--compile", "--lr=0.05"])
-        {'density': '0.1', 'compile': 'true', 'lr': '0.05'}
+        >>> separate(["--density", "0.1", "demo", "--compile", "--out", "runs/a", "--lr=0.05"], {"--out"})
+        (['demo', '--out', 'runs/a'], {'density': '0.1', 'compile': 'true', 'lr': '0.05'})
     """
+    kept: list[str] = []
     found: dict[str, str] = {}
     rest = list(arguments)
     while rest:
-        key = rest.pop(0)
-        if not key.startswith("--"):
-            raise ConfigurationError(f"unexpected argument {key!r}: settings are given as --key value")
-        key, equals, value = key.removeprefix("--").partition("=")
+        key, equals, value = rest.pop(0).partition("=")
+        if not key.startswith("--") or key in own:
+            kept.append(key + equals + value)
+            if key in own and not equals and rest and not rest[0].startswith("--"):
+                kept.append(rest.pop(0))
+            continue
+        key = key.removeprefix("--")
         if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+            takes_next = rest and not rest[0].startswith("--") and (not _is_flag(key) or rest[0] in ("true", "false"))
+            value = rest.pop(0) if takes_next else _flag(key)
         found[key] = value
-    return found
+    return kept, found
+
+
+def _is_flag(key: str) -> bool:
+    return configuration.kind_of(key) is bool
+
+
+def _flag(key: str) -> str:
+    if not _is_flag(key):
+        raise ConfigurationError(f"--{key} needs a value: --{key} VALUE")
+    return "true"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from regrow import __version__
+from regrow.cli.configured import separate
 from regrow.errors import RegrowError
 
 COMMANDS: dict[str, str] = {
@@ -23,6 +24,9 @@ COMMANDS: dict[str, str] = {
 }
 
 
+CONFIGURED = ("train", "plan")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line, without importing torch."""
     parser = argparse.ArgumentParser(
@@ -33,22 +37,46 @@ def build_parser() -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         module = import_module(f"regrow.cli.{name}")
         command = commands.add_parser(
-            name, help=summary, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
 
 
+def options_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """Every command's own options."""
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return {
+        name: [option for action in command._actions for option in action.option_strings]
+        for name, command in commands.choices.items()
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of the user's making are one line, not a traceback."""
     parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
-    if rest and not hasattr(options, "overrides"):
-        parser.error(f"unknown argument {rest[0]}: see regrow {options.command} --help")
-    options.overrides = rest
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    command, overrides = arguments[0] if arguments else "", {}
     try:
+        if command in CONFIGURED:
+            arguments, overrides = separate(arguments, options_of(parser)[command])
+        options = parser.parse_args(arguments)
+        options.overrides = overrides
         return options.run(options)
-    except RegrowError as error:
-        print(f"regrow {options.command}: {error}", file=sys.stderr)
+    except (RegrowError, ValueError, OSError) as error:
+        if not _is_users(error):
+            raise
+        print(f"regrow {command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+
+
+def _is_users(error: Exception) -> bool:
+    """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback."""
+    if isinstance(error, OSError):
+        return error.filename is not None
+    return isinstance(error, RegrowError)

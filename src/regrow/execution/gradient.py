@@ -58,7 +58,9 @@ def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Te
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
     weight = x.new_empty(shape[0], shape[1], *w.kernel)
     arguments = ([*w.stride], [top, left], [*w.dilation], False, [0, 0], w.groups, [False, True, False])
-    return torch.ops.aten.convolution_backward(grad.contiguous(), x.contiguous(), weight, None, *arguments)[1].view(shape)
+    return torch.ops.aten.convolution_backward(grad.contiguous(), x.contiguous(), weight, None, *arguments)[1].view(
+        shape
+    )
 
 
 class SparseFunction(torch.autograd.Function):
@@ -66,7 +68,13 @@ class SparseFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, pattern: SparsePattern, buffer: GradientBuffer, dense: bool
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        pattern: SparsePattern,
+        buffer: GradientBuffer,
+        dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
         ctx.save_for_backward(x, weight)

@@ -42,7 +42,9 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
     def forward(self, x: Tensor) -> Tensor:
         """Convolution over the last dimension of (N, C, L) or (C, L)."""
         if x.dim() not in (2, 3):
-            raise ValueError(f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, length) or ({self.in_channels}, length)")
+            raise ValueError(
+                f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, length) or ({self.in_channels}, length)"
+            )
         y = self._compute((x if x.dim() == 3 else x[None])[:, :, None, :])[:, :, 0, :]
         return y if x.dim() == 3 else y[0]
 
@@ -53,7 +55,9 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Convolution over the last two dimensions of (N, C, H, W) or (C, H, W)."""
         if x.dim() not in (3, 4):
-            raise ValueError(f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, H, W) or ({self.in_channels}, H, W)")
+            raise ValueError(
+                f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, H, W) or ({self.in_channels}, H, W)"
+            )
         y = self._compute(x if x.dim() == 4 else x[None])
         return y if x.dim() == 4 else y[0]
 

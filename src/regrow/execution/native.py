@@ -58,7 +58,9 @@ def _argument(value: object) -> object:
 def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
     """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, integers as 64 bit, None as null."""
     if dtype not in SUFFIX:
-        raise TypeError(f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'")
+        raise TypeError(
+            f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'"
+        )
     function = getattr(library(), f"regrow_{name}_{SUFFIX[dtype]}")
     check(function(*map(_argument, arguments), ctypes.c_int(torch.get_num_threads())), name)
 

@@ -50,7 +50,9 @@ class Window:
         for size, pad, axis in ((rows, top + bottom, 0), (cols, left + right, 1)):
             room = size + pad - self.dilation[axis] * (self.kernel[axis] - 1) - 1
             if room < 0:
-                raise ValueError(f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}")
+                raise ValueError(
+                    f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}"
+                )
             sizes.append(room // self.stride[axis] + 1)
         return sizes[0], sizes[1]
 
@@ -89,9 +91,13 @@ class SparsePattern:
             if m.shape != self.mask.shape:
                 raise ValueError(f"{name} has shape {tuple(m.shape)}, expected {tuple(self.mask.shape)}")
         if self.mask.numel() == 0 or self.mask.numel() >= 2**31:
-            raise ValueError(f"a sparse layer needs between 1 and 2**31 - 1 weights, got shape {tuple(self.mask.shape)}")
+            raise ValueError(
+                f"a sparse layer needs between 1 and 2**31 - 1 weights, got shape {tuple(self.mask.shape)}"
+            )
         self.mask = mask.detach().clone(memory_format=torch.contiguous_format)
-        self.gradient_mask = None if gradient_mask is None else gradient_mask.detach().clone(memory_format=torch.contiguous_format)
+        self.gradient_mask = (
+            None if gradient_mask is None else gradient_mask.detach().clone(memory_format=torch.contiguous_format)
+        )
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
         self._plans: dict[tuple[str, int, int], _Plan] = {}

@@ -39,7 +39,9 @@ class Switch:
         for layer in network.layers:
             if self.reasons[layer.name] is None:
                 found = execution_of(layer.module)
-                self.executions[layer.name] = found or attach(layer.module, network.mask(layer), network.of(layer).reach)
+                self.executions[layer.name] = found or attach(
+                    layer.module, network.mask(layer), network.of(layer).reach
+                )
         travel(model)
         self.refresh()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor
@@ -24,6 +25,8 @@ from regrow.training.files import checksum, sync_directory, write_through
 
 _TENSOR = "$tensor"
 _KEYED = "$keyed"
+_FORMAT = "$format"
+_FORMATS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _UNFINISHED = ".unfinished-"
 
 
@@ -49,17 +52,25 @@ class Checkpoints:
         return target
 
     def latest(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
-        for path in reversed(self.paths()):
+        """The newest checkpoint that is whole; damaged ones are passed over with a warning.
+
+        Where there are checkpoints but none is whole, that is an error: starting anew in silence would throw the run away.
+        """
+        paths = self.paths()
+        for path in reversed(paths):
             try:
-                return int(path.name.removeprefix("step-")), read(path)
+                return _step_of(path), read(path)
             except StateError as error:
                 warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
+        if paths:
+            raise StateError(
+                f"no checkpoint in {self.folder} is whole: put a good copy there, or delete that folder to start anew"
+            )
         return None
 
     def paths(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*")) if self.folder.is_dir() else []
+        return sorted(self.folder.glob("step-*"), key=_step_of) if self.folder.is_dir() else []
 
     def clean(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -70,15 +81,19 @@ class Checkpoints:
     def drop_after(self, step: int) -> None:
         """Remove (damaged) checkpoints newer than the one that a run resumes from."""
         for path in self.paths():
-            if int(path.name.removeprefix("step-")) > step:
-                shutil.rmtree(path)
+            if _step_of(path) > step:
+                self._remove(path)
 
     def _rotate(self) -> None:
         for path in self.paths()[: -self.keep]:
-            # Renamed first: a checkpoint is whole or gone, also while its files are being deleted.
-            doomed = self.folder / f"{_UNFINISHED}{path.name}"
-            os.rename(path, doomed)
-            shutil.rmtree(doomed)
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        # Renamed first: a checkpoint is whole or gone, also while its files are being deleted.
+        doomed = self.folder / f"{_UNFINISHED}{path.name}"
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(path, doomed)
+        shutil.rmtree(doomed)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -90,7 +105,7 @@ def read(path: Path) -> dict[str, Any]:
             if checksum(content) != manifest["sha256"][name]:
                 raise StateError(f"checkpoint {path}: {name} is damaged (its SHA-256 is not the recorded one)")
         return join(json.loads(contents["state.json"]), parse_tensors(contents["tensors.safetensors"]))
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, SafetensorError) as error:
         raise StateError(f"checkpoint {path} cannot be read: {error}") from error
 
 
@@ -107,13 +122,14 @@ def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
     def visit(node: Any) -> Any:
         if isinstance(node, Tensor):
             name = f"t{len(tensors)}"
-            # Rows-first storage whatever the memory format, and no storage shared between tied tensors.
+            # No storage shared between tied tensors; rows first, as the file format wants them.
             tensors[name] = node.detach().cpu().clone(memory_format=torch.contiguous_format)
-            return {_TENSOR: name}
+            layout = next((key for key, form in _FORMATS.items() if _lies_in(node, form)), None)
+            return {_TENSOR: name} if layout is None else {_TENSOR: name, _FORMAT: layout}
         if isinstance(node, dict):
-            if all(isinstance(key, str) for key in node):
+            if all(isinstance(key, str) and not key.startswith("$") for key in node):
                 return {key: visit(value) for key, value in node.items()}
-            return {_KEYED: [[key, visit(value)] for key, value in node.items()]}
+            return {_KEYED: [[_plain_key(key), visit(value)] for key, value in node.items()]}
         if isinstance(node, (list, tuple)):
             return [visit(value) for value in node]
         if node is None or isinstance(node, (bool, int, float, str)):
@@ -127,11 +143,30 @@ def join(plain: Any, tensors: dict[str, Tensor]) -> Any:
     """The inverse of :func:`split`; tuples come back as lists."""
     if isinstance(plain, dict):
         if _TENSOR in plain:
-            return tensors[plain[_TENSOR]]
+            tensor = tensors[plain[_TENSOR]]
+            # Fused optimizers walk weights and their state side by side in memory: the order must come back too.
+            return tensor.contiguous(memory_format=_FORMATS[plain[_FORMAT]]) if _FORMAT in plain else tensor
         if _KEYED in plain:
             return {key: join(value, tensors) for key, value in plain[_KEYED]}
         return {key: join(value, tensors) for key, value in plain.items()}
     return [join(value, tensors) for value in plain] if isinstance(plain, list) else plain
+
+
+def _lies_in(tensor: Tensor, memory_format: torch.memory_format) -> bool:
+    dimensions = 5 if memory_format is torch.channels_last_3d else 4
+    return (
+        tensor.ndim == dimensions and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=memory_format)
+    )
+
+
+def _plain_key(key: Any) -> str | int | float | bool | None:
+    if key is None or isinstance(key, (str, int, float)):
+        return key
+    raise StateError(f"a {type(key).__name__} cannot be a key in a checkpoint")
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _write(folder: Path, state: dict[str, Any]) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from regrow.config import Config
+from regrow.errors import StateError
 from regrow.training import processes as groups
 from regrow.training.allocator import keep_buffers
 from regrow.training.run import Run
 from regrow.training.view import make_view
 
 STOPPED = 130
+PATIENCE = 1.0
 
 
 def train(config: Config, folder: Path) -> int:
@@ -21,9 +27,10 @@ def train(config: Config, folder: Path) -> int:
     processes = groups.join()
     view = make_view(config, folder) if processes.leads else None
     try:
-        run = run_class(config)(config, folder, processes, view)
-        _stop_on_signal(run)
-        return STOPPED if run.train() is None else 0
+        with alone_in(folder, processes.leads):
+            run = run_class(config)(config, folder, processes, view)
+            _stop_on_signal(run)
+            return STOPPED if run.train() is None else 0
     finally:
         if view is not None:
             view.close()
@@ -39,12 +46,41 @@ def run_class(config: Config) -> type[Run]:
     return MeasuredRun
 
 
+@contextmanager
+def alone_in(folder: Path, leads: bool = True) -> Iterator[None]:
+    """Hold a run's folder against a second process with the same command; the system lets go when this one dies."""
+    if not leads or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StateError(
+                f"another process is training in {folder}: wait for it, or choose another --out"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _stop_on_signal(run: Run) -> None:
-    """SIGINT and SIGTERM ask for a stop: the run saves and leaves after the current step; a second one kills."""
+    """SIGINT and SIGTERM ask for a stop: the run saves and leaves after the current step; a second one, later, kills.
+
+    A terminal's Ctrl-C reaches a process twice at once under torchrun, from the terminal and from torchrun itself.
+    """
+    asked: list[float] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if asked and time.monotonic() - asked[0] > PATIENCE:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        asked.append(time.monotonic())
         run.stop_requested = True
-        signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ask)

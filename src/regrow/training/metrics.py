@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,20 @@ class MetricLog:
         self.folder, self.writes = folder, writes
         self.rows: list[dict[str, Any]] = []
 
-    def restart(self, step: int) -> None:
+    def restart(self, step: int, updates: Sequence[dict[str, Any]]) -> None:
         """Keep the rows up to a step, which a resumed run continues from, and drop later ones.
 
-        Evaluations at that very step are dropped too: the run repeats them first.
+        Evaluations at that very step are dropped too: the run repeats them first. ``updates`` is the journal at that step; the
+        number of the step cannot tell, since a topology update may stand before or after the step of its number.
         """
         old = read_rows(self.folder / "metrics.jsonl")
         self.rows = [row for row in old if row["step"] < step or (row["step"] == step and row["kind"] == "train")]
         if self.writes:
             write_atomically(self.folder / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
             write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
-            for name in ("speed.jsonl", "topology.jsonl"):
-                kept = [row for row in read_rows(self.folder / name) if row["step"] <= step]
-                write_atomically(self.folder / name, "".join(map(_line, kept)).encode())
+            write_atomically(self.folder / "topology.jsonl", "".join(map(_line, updates)).encode())
+            timed = [row for row in read_rows(self.folder / "speed.jsonl") if row["step"] <= step]
+            write_atomically(self.folder / "speed.jsonl", "".join(map(_line, timed)).encode())
 
     def add(self, **row: Any) -> None:
         """Record a row that depends on the run alone."""

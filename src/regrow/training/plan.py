@@ -10,12 +10,13 @@ from regrow.config import Config
 from regrow.methods import build
 from regrow.plan import Plan
 from regrow.training.optimisation import build_optimizer
+from regrow.training.setup import create_model
 
 
 def plan_of(config: Config) -> Plan:
     """Layers, densities and MACs as the run would start; methods that score data are shown at their uniform budget."""
     info = models.info(config.model)
-    network = models.create(config.model, seed=config.seed, **config.model_options)
+    network = create_model(config, config.model_options)
     method = build(config.sparse.method, dict(config.sparse.options))
     stands_in = "static" if method.calibration or method.rounds else method
     handle = sparsify(

@@ -25,13 +25,18 @@ class Processes:
         """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
-    def sum(self, values: list[float]) -> list[float]:
-        """Sums over all processes, in double precision."""
+    def gather(self, values: list[float]) -> list[list[float]]:
+        """The values of every process, in the order of ranks, in double precision."""
         if self.world == 1:
-            return values
-        together = torch.tensor(values, dtype=torch.float64, device=self.device)
+            return [values]
+        together = torch.zeros(self.world, len(values), dtype=torch.float64, device=self.device)
+        together[self.rank] = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(together)
         return together.tolist()
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sums over all processes, in double precision and in the order of ranks."""
+        return [sum(column) for column in zip(*self.gather(values), strict=True)]
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""

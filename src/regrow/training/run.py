@@ -5,6 +5,8 @@ for each step:      lr and randomness from the step number -> batch -> loss -> (
 now and then:       a row of metrics; a checkpoint; a stop if asked to
 after each epoch:   validation
 at the end:         test, result.json
+
+A row of metrics is written before the checkpoint of its step, an evaluation after it: a resumed run repeats evaluations, not rows.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from regrow.config import Config, to_toml
+from regrow.config import Config, differences, to_toml
+from regrow.config import load as load_configuration
 from regrow.errors import StateError
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
@@ -35,6 +38,8 @@ from regrow.training.processes import Processes
 from regrow.training.setup import Parts, assemble
 from regrow.training.watch import refuse_non_finite
 
+AGREE_EVERY = 20
+
 
 class View(Protocol):
     """Who watches a run."""
@@ -44,6 +49,7 @@ class View(Protocol):
     def row(self, run: Run, row: dict[str, Any]) -> None: ...  # noqa: D102
     def updated(self, run: Run) -> None: ...  # noqa: D102
     def finished(self, run: Run, result: dict[str, Any]) -> None: ...  # noqa: D102
+    def stopped(self, run: Run) -> None: ...  # noqa: D102
 
 
 @dataclass
@@ -77,6 +83,7 @@ class Run:
         self.log = MetricLog(folder, writes=self.processes.leads)
         self._claim_folder()
         self.parts: Parts = assemble(config, self.processes)
+        self._parameters = list(self.parts.network.parameters())
         self._restore()
 
     # ---------------------------------------------------------------------------------------------- time
@@ -110,11 +117,12 @@ class Run:
         while self.step < self.total_steps:
             for images, labels in self._batches():
                 self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
-                if self.step >= self.total_steps or self._housekeeping():
+                if self._housekeeping():
+                    self.save()
+                    self._notify("stopped")
+                    return None
+                if self.step >= self.total_steps:
                     break
-            if self.stop_requested:
-                self.save()
-                return None
             if self.step % self.steps_per_epoch == 0:
                 self._end_epoch()
         return self._finish()
@@ -129,17 +137,18 @@ class Run:
         rate = learning_rate(config, self.step, self.steps_per_epoch)
         for group in parts.optimizer.param_groups:
             group["lr"] = rate
-        torch.default_generator.manual_seed(seed_of(config.seed, "step", self.step, self.processes.rank))
+        self._seed()
         with self._precision():
             logits = parts.forward(images)
             loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=config.label_smoothing)
         value = loss.item()
         if not self._finite(value):
             refuse_non_finite(parts.network, images, self.step, value)
-        parts.optimizer.zero_grad()
-        loss.backward()
+        for parameter in self._parameters:
+            parameter.grad = None
+        (loss if self.processes.world == 1 else loss * self._weight(len(labels))).backward()
         if config.optimizer.clip_norm:
-            nn.utils.clip_grad_norm_(parts.network.parameters(), config.optimizer.clip_norm)
+            nn.utils.clip_grad_norm_(self._parameters, config.optimizer.clip_norm)
         journaled = len(parts.handle.journal)
         parts.optimizer.step()
         self.step += 1
@@ -148,6 +157,19 @@ class Run:
             self.log.add_update(parts.handle.journal[-1].as_dict())
             self._notify("updated")
         self._notify("stepped")
+
+    def _seed(self) -> None:
+        """Dropout and the like draw numbers that depend on (seed, step, rank) alone."""
+        seed = seed_of(self.config.seed, "step", self.step, self.processes.rank)
+        torch.default_generator.manual_seed(seed)
+        if self.processes.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def _weight(self, mine: int) -> float:
+        """Factor on this process's mean loss, so that the average over processes is the mean over the global batch."""
+        done = self.step % self.steps_per_epoch * self.config.data.batch
+        batch = min(self.config.data.batch, len(self.parts.train) - done)
+        return mine * self.processes.world / batch
 
     def _finite(self, loss: float) -> bool:
         if self.processes.world == 1:
@@ -161,20 +183,21 @@ class Run:
 
     def _housekeeping(self) -> bool:
         """A row, a checkpoint, a stop: whatever is due. True if the run must stop now."""
-        if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0:
+        if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0 or self._at_end:
             self._training_row()
-        if self.processes.world == 1:
-            stop, save = self.stop_requested, time.monotonic() - self._last_save > self.config.checkpoint_seconds
-        elif self.step % 20 == 0:
-            # Clocks and signals differ between processes: they agree every twenty steps.
-            stop = self.processes.any(self.stop_requested)
-            save = self.processes.any(time.monotonic() - self._last_save > self.config.checkpoint_seconds)
-        else:
-            stop = save = False
+        stop, save = self.stop_requested, time.monotonic() - self._last_save > self.config.checkpoint_seconds
+        if self.processes.world > 1:
+            # Clocks and signals differ between processes: they agree every so many steps.
+            if self.step % AGREE_EVERY and not self._at_end:
+                return False
+            stop, save = (count > 0 for count in self.processes.sum([float(stop), float(save)]))
         if save and not stop:
             self.save()
-        self.stop_requested = stop
         return stop
+
+    @property
+    def _at_end(self) -> bool:
+        return self.step >= self.total_steps
 
     # ---------------------------------------------------------------------------------------------- recording
 
@@ -202,7 +225,7 @@ class Run:
             "loss": scores.loss,
             "accuracy": scores.accuracy,
             "top5": scores.top5,
-            "lr": self.parts.optimizer.param_groups[0]["lr"],
+            "lr": learning_rate(self.config, max(0, self.step - 1), self.steps_per_epoch),
             "density": handle.density,
             "prune_rate": handle.prune_rate,
             "updates": handle.updates,
@@ -217,10 +240,12 @@ class Run:
             self._row("validation", self._evaluate(self.parts.validation))
 
     def _evaluate(self, dataset: Any) -> Scores:
+        for buffer in self.parts.network.buffers():
+            # Running statistics differ between processes; those of rank 0 count, and are saved.
+            self.processes.share(buffer)
         return evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
 
     def _finish(self) -> dict[str, Any]:
-        self._training_row()
         self.save()
         scores = self._evaluate(self.parts.test)
         self._row("test", scores)
@@ -248,7 +273,7 @@ class Run:
     # ---------------------------------------------------------------------------------------------- saving
 
     def state(self) -> dict[str, Any]:
-        """Everything that a resumed run needs to go on bit for bit."""
+        """Everything that a resumed run needs to go on bit for bit; all processes must ask for it together."""
         parts = self.parts
         return {
             "step": self.step,
@@ -256,7 +281,7 @@ class Run:
             "world": self.processes.world,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
-            "tally": vars(self.tally).copy(),
+            "tallies": self.processes.gather([self.tally.loss, float(self.tally.hits), float(self.tally.samples)]),
             "model": parts.network.state_dict(),
             "optimizer": parts.optimizer.state_dict()["state"],
             "sparse": parts.handle.state_dict(),
@@ -264,11 +289,9 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint; with several processes rank 0 writes while all wait."""
-        tally = self.processes.sum([self.tally.loss, float(self.tally.hits), float(self.tally.samples)])
+        state = self.state()
         if self.processes.leads:
-            state = self.state()
             self.log.sync()
-            state["tally"] = {"loss": tally[0], "hits": int(tally[1]), "samples": int(tally[2])}
             self.checkpoints.save(self.step, state)
         self.processes.wait()
         self._last_save = time.monotonic()
@@ -279,26 +302,30 @@ class Run:
         self.processes.wait()
         found = self.checkpoints.latest()
         self.step = 0 if found is None else found[0]
+        if found is not None:
+            self.resumed_from = self.step
+            self._check_same_run(found[1])
+            self._load(found[1])
         if self.processes.leads:
             self.checkpoints.drop_after(self.step)
-            self.log.restart(self.step)
-        if found is None:
-            return
-        self.resumed_from, state = found
-        self._check_same_run(state)
+            self.log.restart(self.step, [record.as_dict() for record in self.parts.handle.journal])
+
+    def _load(self, state: dict[str, Any]) -> None:
         parts = self.parts
         parts.network.load_state_dict(state["model"])
         groups = parts.optimizer.state_dict()["param_groups"]
         parts.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
         parts.handle.load_state_dict(state["sparse"])
-        if self.processes.leads:
-            self.tally = Tally(**state["tally"])
+        tallies = state["tallies"]
+        if len(tallies) != self.processes.world:
+            nothing = [[0.0] * 3] * (self.processes.world - 1)
+            tallies = [[sum(column) for column in zip(*tallies, strict=True)], *nothing]
+        loss, hits, samples = tallies[self.processes.rank]
+        self.tally = Tally(loss, int(hits), int(samples))
 
     def _check_same_run(self, state: dict[str, Any]) -> None:
         if state["identity"] != self.config.identity():
-            raise StateError(
-                f"{self.folder} holds a run with another configuration: choose another folder with --out, or delete it"
-            )
+            raise self._other_configuration("")
         for key, now in (
             ("world", self.processes.world),
             ("threads", torch.get_num_threads()),
@@ -310,7 +337,19 @@ class Run:
                     stacklevel=2,
                 )
 
+    def _other_configuration(self, difference: str) -> StateError:
+        return StateError(
+            f"{self.folder} holds a run with another configuration{difference}: choose another folder with --out, or delete it"
+        )
+
     def _claim_folder(self) -> None:
+        """Write configuration and environment, but never over those of another run."""
+        saved = self.folder / "config.toml"
+        if self.checkpoints.paths() and saved.is_file():
+            other = load_configuration(saved)
+            if other.identity() != self.config.identity():
+                raise self._other_configuration(f" ({differences(other, self.config)})")
+        self.processes.wait()
         if self.processes.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / "config.toml", to_toml(self.config).encode())

@@ -14,7 +14,7 @@ from regrow.config import Config
 from regrow.data import Dataset
 from regrow.errors import ConfigurationError
 from regrow.handle import Handle
-from regrow.methods import METHODS, build
+from regrow.methods import build
 from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import Processes
 from regrow.training.traffic import SparseTraffic
@@ -39,10 +39,10 @@ def assemble(config: Config, processes: Processes) -> Parts:
     """Data, model, optimizer and masks, all functions of the configuration."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    train = _load(config, config.data.train_split)
+    train = load_split(config, config.data.train_split)
     held_out = config.data.train_split == "train" and config.data.test_split != "val"
-    validation = _load(config, "val") if held_out else None
-    test = _load(config, config.data.test_split)
+    validation = load_split(config, "val") if held_out else None
+    test = load_split(config, config.data.test_split)
     steps_per_epoch = train.steps_per_epoch(config.data.batch)
     network = build_model(config, train).to(processes.device)
     optimizer = build_optimizer(network, config)
@@ -57,10 +57,18 @@ def build_model(config: Config, dataset: Dataset) -> nn.Module:
     known = models.info(config.model).options()
     if known is not None:
         options = {key: value for key, value in options.items() if key in known or key in config.model_options}
-    network = models.create(config.model, seed=config.seed, **options)
+    network = create_model(config, options)
     if config.channels_last and any(p.ndim == 4 for p in network.parameters()):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
+
+
+def create_model(config: Config, options: dict[str, Any]) -> nn.Module:
+    """The configured model with these options, unfit ones reported as the user's."""
+    try:
+        return models.create(config.model, seed=config.seed, **options)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def make_sparse(
@@ -90,9 +98,11 @@ def make_sparse(
     )
 
 
-def _load(config: Config, split: str) -> Dataset:
+def load_split(config: Config, split: str, augment: bool | None = None) -> Dataset:
+    """One split of the configured data; augmented as configured unless said otherwise."""
     settings = config.data
-    augment = {"auto": None, "on": split.startswith("train"), "off": False}[settings.augment]
+    if augment is None:
+        augment = {"auto": None, "on": split.startswith("train"), "off": False}[settings.augment]
     return data.load(settings.name, split, root=settings.root or None, augment=augment, image_size=settings.image_size)
 
 
@@ -119,8 +129,3 @@ def _wrap(
     traffic = SparseTraffic(handle)
     traffic.attach(wrapped)
     return wrapped, traffic
-
-
-def known_methods() -> list[str]:
-    """Names of all methods."""
-    return list(METHODS)

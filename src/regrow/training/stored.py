@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from regrow import config as configuration
-from regrow import data
 from regrow.config import Config
+from regrow.data import Dataset
 from regrow.errors import StateError
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
-from regrow.training.setup import build_model
+from regrow.training.setup import build_model, load_split
 
 
 def read_config(folder: Path) -> Config:
@@ -23,31 +24,29 @@ def read_config(folder: Path) -> Config:
     return configuration.load(path)
 
 
-def load_model(folder: Path) -> tuple[int, Config, nn.Module]:
-    """Step, configuration and model of a run's newest whole checkpoint."""
+def load_model(folder: Path, dataset: Dataset | None = None) -> tuple[int, Config, nn.Module]:
+    """Step, configuration and model of a run's newest whole checkpoint.
+
+    Args:
+        folder: of the run.
+        dataset: any split of the run's data, whose shape and classes the model fits; the test split is loaded by default.
+    """
     config = read_config(folder)
     found = Checkpoints(folder / "checkpoints").latest()
     if found is None:
         raise StateError(
             f"{folder} has no checkpoint yet: train it first, regrow train {folder / 'config.toml'} --out {folder}"
         )
-    dataset = data.load(
-        config.data.name, "test" if config.data.test_split == "test" else "val", root=config.data.root or None
-    )
-    network = build_model(config, dataset)
+    network = build_model(config, dataset or load_split(config, config.data.test_split))
     network.load_state_dict(found[1]["model"])
     return found[0], config, network
 
 
 def evaluate_run(folder: Path, split: str | None = None) -> tuple[int, Scores]:
     """Accuracy of a run's newest checkpoint."""
-    step, config, network = load_model(folder)
-    settings = config.data
-    dataset = data.load(
-        settings.name,
-        split or settings.test_split,
-        root=settings.root or None,
-        augment=False,
-        image_size=settings.image_size,
-    )
-    return step, evaluate(network, dataset, settings.eval_batch)
+    config = read_config(folder)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    dataset = load_split(config, split or config.data.test_split, augment=False)
+    step, _, network = load_model(folder, dataset)
+    return step, evaluate(network, dataset, config.data.eval_batch)

@@ -12,9 +12,15 @@ from torch import Tensor, nn
 
 from regrow.handle import Handle
 
+# In a growth window the handle averages the whole gradient of the sparse layers besides, in single precision.
+_WINDOW_BYTES = 4
+
 
 class SparseTraffic:
-    """State of the hook: where the present entries are, and how many bytes were sent."""
+    """State of the hook: where the present entries are, and how many bytes this rank has handed over to be averaged.
+
+    ``dense`` is what plain data parallelism would have handed over; ``sent`` includes the gradients of growth windows.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -45,6 +51,8 @@ def _exchange(traffic: SparseTraffic, bucket: dist.GradBucket) -> torch.futures.
     packed = torch.cat([flat if place is None else flat[place] for flat, place in zip(flats, places, strict=True)])
     traffic.sent += packed.numel() * packed.element_size()
     traffic.dense += bucket.buffer().numel() * bucket.buffer().element_size()
+    if bucket.is_last() and traffic.handle.needs_missing_gradients:
+        traffic.sent += _WINDOW_BYTES * traffic.handle.numel
     packed.div_(dist.get_world_size())
 
     def unpack(future: torch.futures.Future[list[Tensor]]) -> Tensor:

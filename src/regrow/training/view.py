@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from regrow.config import Config, to_toml
+from regrow.errors import ConfigurationError
 from regrow.training.run import Run
 
 
@@ -52,6 +53,10 @@ class PlainView:
         self.console.print(
             f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}", highlight=False
         )
+
+    def stopped(self, run: Run) -> None:
+        """Where the run stopped and how it goes on."""
+        self.console.print(f"stopped at step {run.step:,} and saved: the same command resumes", highlight=False)
 
     def finished(self, run: Run, result: dict[str, Any]) -> None:
         """The final table."""
@@ -118,8 +123,10 @@ class TensorBoardView:
     """Mirror rows to TensorBoard, where the package is installed."""
 
     def __init__(self, inner: PlainView, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigurationError("--tensorboard needs the package: pip install 'regrow[tensorboard]'") from error
         self.inner, self.writer = inner, SummaryWriter(str(folder / "tensorboard"))
 
     def row(self, run: Run, row: dict[str, Any]) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from typing import NoReturn
+
 import torch
 from torch import Tensor, nn
 
 from regrow.errors import NonFiniteError
 
 
-def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> None:
+def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> NoReturn:
     """Raise, naming the step and the first layer whose output is not finite."""
+    if math.isfinite(loss):
+        raise NonFiniteError(f"the loss of another process is not finite at step {step}: see its message")
     where = _first_bad_layer(model, images)
     raise NonFiniteError(
         f"the loss is {loss} at step {step}; {where}. Weights and masks are as after step {step}: lower the learning rate, clip "

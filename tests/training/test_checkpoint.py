@@ -1,0 +1,220 @@
+"""Checkpoints: exact round trips, atomic, rotating, and damage that is noticed."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regrow.errors import StateError
+from regrow.training import checkpoint
+from regrow.training.checkpoint import Checkpoints, join, read, split
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
+
+
+@st.composite
+def tensors(draw):
+    shape = draw(st.lists(st.integers(0, 3), max_size=5))
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 99)))).mul(9)
+    tensor = tensor.to(draw(st.sampled_from(DTYPES)))
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(shape))
+    return tensor.contiguous(memory_format=last) if last is not None and draw(st.booleans()) else tensor
+
+
+names = st.one_of(st.text(max_size=6), st.sampled_from(["$tensor", "$keyed", "$format"]))
+leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5), tensors())
+states = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(names, inner, max_size=3),
+        st.dictionaries(st.one_of(st.integers(), st.text(max_size=3)), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+def same(a, b):
+    if isinstance(a, Tensor):
+        return (
+            isinstance(b, Tensor)
+            and (a.dtype, a.shape) == (b.dtype, b.shape)
+            and (
+                not a.numel()
+                or [s for s, n in zip(a.stride(), a.shape, strict=True) if n > 1]
+                == [s for s, n in zip(b.stride(), b.shape, strict=True) if n > 1]
+            )
+            and torch.equal(a, b)
+        )
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@given(states)
+def test_split_and_join_are_inverse_through_json(state):
+    plain, found = split(state)
+    assert same(join(json.loads(json.dumps(plain)), found), state)
+
+
+@settings(max_examples=50)
+@given(states)
+def test_saved_state_comes_back(tmp_path_factory, state):
+    folder = tmp_path_factory.mktemp("checkpoints")
+    state = {"inner": state}
+    assert same(read(Checkpoints(folder).save(3, state)), state)
+    shutil.rmtree(folder)
+
+
+def test_tied_tensors_are_stored_apart(tmp_path):
+    shared = torch.arange(6.0)
+    path = Checkpoints(tmp_path).save(1, {"a": shared, "b": shared, "part": shared[2:4]})
+    assert same(read(path), {"a": shared, "b": shared.clone(), "part": shared[2:4].clone()})
+
+
+@pytest.mark.parametrize("state", [{"x": object()}, {("a", 1): 2}, {"x": {1, 2}}])
+def test_what_is_neither_tensor_nor_plain_is_refused(state):
+    with pytest.raises(StateError, match="checkpoint"):
+        split(state)
+
+
+def test_no_pickle_anywhere(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("pickle")
+
+    for name in ("dump", "dumps", "load", "loads"):
+        monkeypatch.setattr(pickle, name, refuse)
+    for name in ("save", "load"):
+        monkeypatch.setattr(torch, name, refuse)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"w": torch.ones(3)})
+    assert torch.equal(checkpoints.latest()[1]["w"], torch.ones(3))
+    sources = (Path(checkpoint.__file__).parents[1]).rglob("*.py")
+    assert not [path for path in sources if "import pickle" in path.read_text() or "torch.load(" in path.read_text()]
+
+
+def test_rotation_keeps_two(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (9, 10, 99_999_999, 100_000_000):
+        checkpoints.save(step, {"step": step})
+    assert [p.name for p in checkpoints.paths()] == ["step-99999999", "step-100000000"]
+    assert checkpoints.latest() == (100_000_000, {"step": 100_000_000})
+    assert sorted(os.listdir(tmp_path)) == ["step-100000000", "step-99999999"]
+
+
+def test_saving_a_step_twice_keeps_the_first(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(1, {"a": 1})
+    before = (path / "manifest.json").stat().st_mtime_ns
+    checkpoints.save(1, {"a": 1})
+    assert (path / "manifest.json").stat().st_mtime_ns == before
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def garble(path):
+    path.write_text("[1, 2")
+
+
+DAMAGES = [cut, flip, os.remove, garble, lambda path: path.write_bytes(b""), lambda path: path.write_text("[]")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
+def test_damage_is_noticed_and_the_checkpoint_before_is_used(tmp_path, name, damage):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(step, {"w": torch.full((50,), float(step)), "text": "x" * 50})
+    damage(tmp_path / "step-00000002" / name)
+    with pytest.warns(UserWarning, match=r"step-00000002.*trying the checkpoint before"):
+        step, state = checkpoints.latest()
+    assert step == 1
+    assert state["w"][0] == 1
+    checkpoints.drop_after(step)
+    assert [p.name for p in checkpoints.paths()] == ["step-00000001"]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(0, 255))
+def test_any_changed_byte_is_noticed(tmp_path_factory, place, value):
+    folder = tmp_path_factory.mktemp("bytes")
+    path = Checkpoints(folder).save(1, {"w": torch.arange(5.0), "n": 3})
+    for name in ("tensors.safetensors", "state.json"):
+        content = bytearray((path / name).read_bytes())
+        original = bytes(content)
+        content[place % len(content)] = value
+        (path / name).write_bytes(bytes(content))
+        if bytes(content) != original:
+            with pytest.raises(StateError, match=name):
+                read(path)
+        (path / name).write_bytes(original)
+    shutil.rmtree(folder)
+
+
+def test_no_whole_checkpoint_is_an_error_that_names_the_remedy(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        cut(checkpoints.save(step, {"w": torch.ones(3)}) / "tensors.safetensors")
+    with (
+        pytest.warns(UserWarning, match="SHA-256"),
+        pytest.raises(StateError, match="no checkpoint .* delete that folder"),
+    ):
+        checkpoints.latest()
+    assert len(checkpoints.paths()) == 2
+
+
+def test_no_checkpoint_at_all_is_a_fresh_start(tmp_path):
+    assert Checkpoints(tmp_path / "missing").latest() is None
+    assert Checkpoints(tmp_path).latest() is None
+
+
+def test_unfinished_ones_are_neither_read_nor_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": 1})
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".unfinished-00000002")
+    (tmp_path / ".unfinished-step-00000000").mkdir()
+    assert checkpoints.latest() == (1, {"a": 1})
+    checkpoints.clean()
+    assert os.listdir(tmp_path) == ["step-00000001"]
+
+
+def test_a_save_that_fails_leaves_no_checkpoint(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": 1})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_through", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.save(2, {"a": 2})
+    assert checkpoints.latest() == (1, {"a": 1})
+    monkeypatch.undo()
+    checkpoints.save(2, {"a": 2})
+    assert checkpoints.latest() == (2, {"a": 2})
+
+
+def test_files_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
+    events = []
+    real_rename, real_sync = os.rename, os.fsync
+    monkeypatch.setattr(checkpoint.os, "rename", lambda a, b: (events.append("rename"), real_rename(a, b)))
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append("fsync"), real_sync(fd)))
+    Checkpoints(tmp_path).save(1, {"w": torch.ones(2)})
+    assert events == ["fsync"] * 4 + ["rename", "fsync"]

@@ -1,0 +1,32 @@
+"""Files that are whole or absent."""
+
+import os
+
+import pytest
+
+from regrow.training import files
+
+
+def test_write_atomically_replaces(tmp_path):
+    path = tmp_path / "a.txt"
+    files.write_atomically(path, b"one")
+    files.write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    files.write_atomically(path, b"old")
+
+    def fail(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        files.write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_checksum_is_sha256():
+    assert files.checksum(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
