@@ -46,6 +46,7 @@ def sparsify(
     grow: Score | None = None,
     calibration: Any = None,
     costs: Mapping[str, float] | torch.Tensor | None = None,
+    execution: Literal["masked", "sparse"] = "masked",
     process_group: Any = None,
     **options: Any,
 ) -> Handle:
@@ -68,6 +69,7 @@ def sparsify(
         calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted.
+        execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights.
         process_group: ranks that train together; the default group if there is one; False for none.
         options: the method's own options.
 
@@ -101,6 +103,7 @@ def sparsify(
     try:
         handle.network.costs = _costs(recipe, costs, handle)
         handle.initialise(calibration)
+        handle.execute(execution)
     except BaseException:
         handle.detach()
         raise

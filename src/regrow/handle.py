@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from regrow import attach
 from regrow.copying import copy_handle
 from regrow.errors import ConfigurationError, StateError
+from regrow.execution.switch import Choice, Switch
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
@@ -49,12 +50,14 @@ class Handle:
         self.decisions, self.settings = decisions, settings
         self.network = SparseNetwork(optimizer, layers, settings, ranks)
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
+        self.switch = Switch(self.network)
         self.step, self.round = 0, 0
         self.rewind_weights: dict[str, Tensor] = {}
         self._overflowed = False
         self._blank: list[nn.Parameter] = []
         self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
         self.unverified = False
+        self.inherited_execution = "masked"
         self._hooks = attach.attach(self, optimizer)
         self._find_model: Callable[[], tuple[nn.Module, list[nn.Module]]] | None = None
         if isinstance(model, nn.Module):
@@ -69,12 +72,14 @@ class Handle:
         watcher = LoadWatcher(self)
         # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
         self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
+        if self.inherited_execution != "masked":
+            self.execute(self.inherited_execution)
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
         self._remember_rewind()
         self.network.initialise(self.model, calibration)
-        self.window.look_ahead(self.step)
+        self._look_ahead()
 
     # ---------------------------------------------------------------------------------------------- looking
 
@@ -149,6 +154,19 @@ class Handle:
         """The table of layers: sparse or dense and why, density, non-zeros, and MACs where ``example`` (one input) is given."""
         return build_plan(self.model, self.method.name, self.decisions, self.network.layers, self.masks, example)
 
+    def execute(self, execution: str) -> None:
+        """Choose how sparse layers are computed from now on: ``masked`` (dense compute) or ``sparse`` (native kernels)."""
+        self.switch.choose(execution, self.model)
+        self.switch.follow(self.window.is_open)
+
+    def densify(self) -> None:
+        """Compute as an ordinary dense model again; masks stay in force."""
+        self.execute("masked")
+
+    def explain(self) -> list[Choice]:
+        """How each layer is computed, and why."""
+        return self.switch.explain()
+
     # ---------------------------------------------------------------------------------------------- stepping
 
     def check(self) -> None:
@@ -216,7 +234,7 @@ class Handle:
         self._remember_rewind()
         if self._due("after"):
             self._update()
-        self.window.look_ahead(self.step)
+        self._look_ahead()
 
     def _undo_overflow(self) -> None:
         """Fused SGD leaves uninitialised momentum behind if its very first step overflows: no step leaves no state."""
@@ -228,6 +246,10 @@ class Handle:
     def _due(self, phase: str) -> bool:
         clock = self.settings.clock
         return clock is not None and clock.when.phase == phase and clock.due(self.step)
+
+    def _look_ahead(self) -> None:
+        self.window.look_ahead(self.step)
+        self.switch.follow(self.window.is_open)
 
     def _update(self) -> None:
         update = self.network.open_update(self.step)
@@ -287,7 +309,7 @@ class Handle:
         import_state(self, state)
         self.distrust()
         self.window.forget_schedule()
-        self.window.look_ahead(self.step)
+        self._look_ahead()
 
     @torch.no_grad()
     def masks_from_zeros(self) -> None:
@@ -332,6 +354,7 @@ class Handle:
         for sparse in self.parameters:
             sparse.detach()
         attach.release(self, self.optimizer)
+        self.densify()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
         """Copy model, optimizer and handle together; the copies belong to each other."""

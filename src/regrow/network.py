@@ -42,6 +42,7 @@ class SparseNetwork:
             sparse.moments.declared = settings.method.needs
         self._scales = momentum_scales(self.parameters)
         self.costs = [1.0] * len(layers)
+        self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
         self.journal: list[Record] = []
@@ -199,11 +200,17 @@ class SparseNetwork:
             self._refresh_reach(update)
         for sparse in self.parameters:
             sparse.mask_weight()
+        self._masks_changed()
 
     def set_masks(self, masks: dict[str, Tensor]) -> None:
         """Replace the masks of whole parameters from outside the cycle (restored state, masks taken from zeros)."""
         for sparse in self.parameters:
             sparse.mask.copy_(masks[sparse.name])
+        self._masks_changed()
+
+    def _masks_changed(self) -> None:
+        for listener in self.mask_listeners:
+            listener()
 
     def _write(self, view: LayerView, mask: Tensor, regrown: Tensor, window_stays_open: bool) -> None:
         layer, grow = self.layers[view.index], self.settings.method.grow

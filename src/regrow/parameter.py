@@ -18,7 +18,7 @@ class SparseParameter:
     """A dense-shaped parameter with zeros outside its mask.
 
     The gradient is masked as it is accumulated, so that clipping, unscaling and averaging see present weights only. While
-    ``collecting``, the unmasked gradient is kept beside it for growth.
+    ``collecting``, the unmasked gradient is kept beside it for growth. Sparse kernels deliver gradients that ``arrive_masked``.
     """
 
     def __init__(self, name: str, parameter: nn.Parameter, optimizer: Optimizer, pure_gradient: bool) -> None:
@@ -32,6 +32,7 @@ class SparseParameter:
         self._arriving: tuple[Tensor, bool] | None = None
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
+        self.arrives_masked = False
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
         self._hooks = self._hook()
 
@@ -163,7 +164,8 @@ class SparseParameter:
                 self.incoming.add_(arrived)
             self._arriving = None
         if parameter.grad is not None:
-            self._mask_gradient(parameter.grad)
+            if not self.arrives_masked:
+                self._mask_gradient(parameter.grad)
             self._masked = (parameter.grad, parameter.grad._version)
 
     def _mask_gradient(self, grad: Tensor) -> None:

@@ -6,6 +6,8 @@ with another `forward`. `Execution.detach()` switches back.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -23,12 +25,18 @@ class _SparseLayer(nn.Module):
         execution: Execution = self.__dict__[_ATTRIBUTE]
         return execution.compute(x, self.weight, self.bias)
 
+    @property
+    def _live(self) -> bool:
+        return self.__dict__[_ATTRIBUTE].live
+
 
 class SparseLinear(_SparseLayer, nn.Linear):
     """`nn.Linear` on sparse kernels; made by `attach`, not constructed."""
 
     def forward(self, x: Tensor) -> Tensor:
         """y = x W^T + b."""
+        if not self._live:
+            return super().forward(x)
         if x.shape[-1:] != (self.in_features,):
             raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {self.in_features})")
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
@@ -41,6 +49,8 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolution over the last dimension of (N, C, L) or (C, L)."""
+        if not self._live:
+            return super().forward(x)
         if x.dim() not in (2, 3):
             raise ValueError(
                 f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, length) or ({self.in_channels}, length)"
@@ -54,6 +64,8 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolution over the last two dimensions of (N, C, H, W) or (C, H, W)."""
+        if not self._live:
+            return super().forward(x)
         if x.dim() not in (3, 4):
             raise ValueError(
                 f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, H, W) or ({self.in_channels}, H, W)"
@@ -105,11 +117,13 @@ class Execution:
     def __init__(self, module: nn.Module, pattern: SparsePattern) -> None:
         self.pattern = pattern
         self._module, self._buffer, self._dense = module, GradientBuffer(), False
+        self.live = True
 
     def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
         """Take the mask of a topology update; lists are rebuilt at the next use."""
         self.pattern.update(mask, gradient_mask)
         self._buffer.forget()
+        self.live = True
 
     def dense_gradient(self, on: bool) -> None:
         """In a growth window: following forward passes get the full dense weight gradient; otherwise zero outside the mask."""
@@ -122,6 +136,13 @@ class Execution:
         if torch.compiler.is_compiling() and not self._dense:
             return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number)
         return SparseFunction.apply(x, weight, bias, self.pattern, self._buffer, self._dense)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Execution:
+        """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""
+        twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), self.pattern)
+        twin.pattern = copy.deepcopy(self.pattern, memo)
+        twin.live = False
+        return twin
 
     def detach(self) -> None:
         """Switch the module back to its dense class."""

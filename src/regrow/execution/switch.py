@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from regrow.errors import UnsupportedError
-from regrow.execution.layers import Execution, attach, execution_of, unsupported
-from regrow.execution.native import available
-from regrow.execution.travel import settle, travel
-from regrow.network import SparseNetwork
-from regrow.scope import Layer
+from regrow.errors import UnsupportedError, unknown
+
+if TYPE_CHECKING:
+    from regrow.execution.layers import Execution
+    from regrow.network import SparseNetwork
+    from regrow.scope import Layer
+
+EXECUTIONS = ("masked", "sparse")
 
 
 @dataclass(frozen=True)
@@ -25,64 +28,86 @@ class Choice:
 
 
 class Switch:
-    """Turns sparse execution on for every layer that can have it; the others compute dense with masked weights."""
+    """Computes layers ``masked`` (dense, any device) or ``sparse`` (native kernels, wherever a layer can have them)."""
 
-    def __init__(self, network: SparseNetwork, model: nn.Module) -> None:
-        if not available():
-            raise UnsupportedError(
-                "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
-                "at hand, or use execution='masked'"
-            )
-        self.network, self.model = network, model
-        self.reasons = {layer.name: _why_not(layer) for layer in network.layers}
-        self.executions: dict[str, Execution] = {}
-        for layer in network.layers:
-            if self.reasons[layer.name] is None:
-                found = execution_of(layer.module)
-                self.executions[layer.name] = found or attach(
-                    layer.module, network.mask(layer), network.of(layer).reach
-                )
-        travel(model)
-        self.refresh()
+    def __init__(self, network: SparseNetwork) -> None:
+        self.network = network
+        self.execution = "masked"
+        self._model: nn.Module | None = None
+        self._sparse: dict[str, Execution] = {}
+        self._reasons: dict[str, str] = {}
+        network.mask_listeners.append(self.refresh)
+
+    def choose(self, execution: str, model: nn.Module) -> None:
+        """Switch all layers of ``model``."""
+        if execution not in EXECUTIONS:
+            raise unknown("execution", execution, EXECUTIONS)
+        self._off()
+        if execution == "sparse":
+            self._on(model)
+        self.execution = execution
 
     def refresh(self) -> None:
-        """Take the masks of a topology update."""
+        """Take the masks after a topology update."""
         for layer in self._sparse_layers():
-            self.executions[layer.name].update(self.network.mask(layer), self.network.of(layer).reach)
+            self._sparse[layer.name].update(self.network.mask(layer), self.network.of(layer).reach)
 
     def follow(self, window_open: bool) -> None:
         """Dense weight gradients inside a growth window, gradients at present weights only outside it."""
         for layer in self._sparse_layers():
-            self.executions[layer.name].dense_gradient(window_open)
+            self._sparse[layer.name].dense_gradient(window_open)
             # Outside windows the kernels leave exact zeros at missing weights: masking them again would be dense work.
             self.network.of(layer).arrives_masked = not window_open
-
-    def off(self) -> None:
-        """Back to dense compute with masked weights."""
-        for layer in self._sparse_layers():
-            self.executions[layer.name].detach()
-            self.network.of(layer).arrives_masked = False
-        self.executions = {}
-        settle(self.model)
 
     def explain(self) -> list[Choice]:
         """One row per layer."""
         choices = []
         for layer in self.network.layers:
             mask = self.network.mask(layer)
-            density = int(mask.count_nonzero()) / mask.numel()
-            reason = self.reasons[layer.name]
-            how = "sparse" if reason is None else "masked"
-            choices.append(Choice(layer.name, density, how, reason or "native kernels"))
+            how = "sparse" if layer.name in self._sparse else "masked"
+            reason = "native kernels" if how == "sparse" else self._reasons.get(layer.name, "execution is 'masked'")
+            choices.append(Choice(layer.name, int(mask.count_nonzero()) / mask.numel(), how, reason))
         return choices
 
+    def _on(self, model: nn.Module) -> None:
+        from regrow.execution.layers import attach, execution_of
+        from regrow.execution.native import available
+        from regrow.execution.travel import travel
+
+        if not available():
+            raise UnsupportedError(
+                "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
+                "at hand, or use execution='masked'"
+            )
+        for layer in self.network.layers:
+            reason = _why_not(layer)
+            if reason is None:
+                mask, reach = self.network.mask(layer), self.network.of(layer).reach
+                self._sparse[layer.name] = execution_of(layer.module) or attach(layer.module, mask, reach)
+            else:
+                self._reasons[layer.name] = reason
+        travel(model)
+        self._model = model
+        self.refresh()
+
+    def _off(self) -> None:
+        from regrow.execution.travel import settle
+
+        for layer in self._sparse_layers():
+            self._sparse[layer.name].detach()
+            self.network.of(layer).arrives_masked = False
+        self._sparse, self._reasons = {}, {}
+        if self._model is not None:
+            settle(self._model)
+            self._model = None
+
     def _sparse_layers(self) -> list[Layer]:
-        return [layer for layer in self.network.layers if layer.name in self.executions]
+        return [layer for layer in self.network.layers if layer.name in self._sparse] if self._sparse else []
 
 
 def _why_not(layer: Layer) -> str | None:
+    from regrow.execution.layers import execution_of, unsupported
+
     if layer.rows is not None or not layer.parameter_name.endswith("weight"):
         return "only whole weights of linear and convolutional layers have sparse kernels"
-    if execution_of(layer.module) is not None:
-        return None
-    return unsupported(layer.module)
+    return None if execution_of(layer.module) is not None else unsupported(layer.module)

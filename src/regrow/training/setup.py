@@ -94,6 +94,7 @@ def make_sparse(
         seed=config.seed,
         window_tolerance=sparse.window_tolerance,
         momentum=sparse.momentum_source,  # type: ignore[arg-type]
+        execution=sparse.execution,  # type: ignore[arg-type]
         calibration=_calibration(method.calibration, config, network, train),
     )
 
