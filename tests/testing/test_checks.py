@@ -24,6 +24,7 @@ VARIANTS = [
     ("sparse-momentum", {"global_prune": True, "global_growth": True, "decay": "linear"}),
     ("sparse-momentum", {"pruning": "threshold", "redistribution": "nonzeros", "just_pruned": "zero"}),
     ("sparse-momentum", {"growth": "gradient", "decay": "constant"}),
+    ("dsr", {"threshold": 0.1}),
     ("mest", {"soft": True, "gradient_weight": 0.5}),
     ("itop", {"growth": "random", "fresh_first": True}),
     ("lottery-ticket", {"rewind_step": 2, "select": "global"}),

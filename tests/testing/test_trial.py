@@ -2,7 +2,7 @@
 
 import torch
 
-from regrow.testing.trial import STEPS, Subject, Trial, all_alike, dead_units, equal
+from regrow.testing.trial import STEPS, Subject, Trial, all_alike, dead_units, equal, flatten
 
 
 def test_a_trial_is_a_function_of_its_arguments():
@@ -36,3 +36,10 @@ def test_dead_units_have_no_gradient_and_tied_weights_tie():
     assert not trial.model[0].weight.grad.any()
     assert not trial.model[3].weight.grad.any()
     assert len(all_alike()[0].weight.unique()) == 1
+
+
+def test_flattened_states_compare_every_number():
+    state = {"a": [1, {"b": torch.zeros(2)}], "c": None}
+    assert flatten(state) == flatten({"a": [1, {"b": torch.zeros(2)}], "c": None})
+    assert flatten(state).keys() == {"state.a.0", "state.a.1.b", "state.c"}
+    assert flatten(state) != flatten({"a": [1, {"b": torch.tensor([0.0, -0.0])}], "c": None})

@@ -193,6 +193,24 @@ class Trial:
         return moment < self.handle.step or clock.when.phase == "after"
 
 
+def flatten(state: Any, name: str = "state") -> dict[str, Any]:
+    """A nested state as plain values by path, tensors as bytes, so that == compares everything."""
+    if isinstance(state, Tensor):
+        return {
+            name: (
+                tuple(state.shape),
+                state.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes(),
+            )
+        }
+    if isinstance(state, Mapping):
+        parts = [flatten(value, f"{name}.{key}") for key, value in state.items()]
+    elif isinstance(state, (list, tuple)):
+        parts = [flatten(value, f"{name}.{index}") for index, value in enumerate(state)]
+    else:
+        return {name: state}
+    return {path: value for part in parts for path, value in part.items()}
+
+
 def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:
     """Names at which two collections of tensors differ in any bit (NaN equals NaN)."""
     names = set(a) | set(b)
