@@ -199,20 +199,17 @@ def list_methods(show: bool = True) -> list[Method]:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title="methods")
-        for column in (
-            "name",
-            "paper",
-            "budget",
-            "gradients of missing weights",
-            "redistributes",
-            "extra memory",
+        table = Table(
+            "method",
             "what it does",
-        ):
-            table.add_column(column, overflow="fold")
+            "budget, gradients of missing weights, extra memory",
+            title="methods",
+            show_lines=True,
+        )
         for m in methods:
-            wanted = ", ".join(sorted(m.needs - {"present momentum"})) or "none"
-            moves = "yes" if m.redistribute is not None else "no"
-            table.add_row(m.name, f"{m.paper} {m.year}", m.budget, wanted, moves, m.extra_memory, m.summary)
+            reads = " and ".join(sorted(m.needs - {"present momentum"})) or "nothing"
+            moves = "; redistributes between layers" if m.redistribute is not None else ""
+            facts = f"budget {m.budget}{moves}\nreads {reads} of missing weights\nextra memory: {m.extra_memory}"
+            table.add_row(f"{m.name}\n{m.paper} {m.year}", m.summary, facts)
         Console().print(table)
     return methods

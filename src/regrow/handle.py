@@ -283,9 +283,9 @@ class Handle:
         density = max(self.settings.density, rounds.keep**self.round)
         update = self.network.open_update(self.step, self.network.counts_at(density))
         self.network.commit(update, self.method.update(update), window_stays_open=False)
-        for name, parameter in self.model.named_parameters():
+        for name, tensor in self.model.state_dict().items():
             if name in self.rewind_weights:
-                parameter.copy_(self.rewind_weights[name])
+                tensor.copy_(self.rewind_weights[name])
         for sparse in self.parameters:
             sparse.mask_weight()
         self.optimizer.state.clear()
@@ -295,7 +295,8 @@ class Handle:
     def _remember_rewind(self) -> None:
         rounds = self.method.rounds
         if rounds is not None and rounds.rewind and self.round == 0 and self.step == rounds.rewind_step:
-            self.rewind_weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+            # The whole state: running statistics of batch norm belong to the weights of their time.
+            self.rewind_weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     # ---------------------------------------------------------------------------------------------- state
 

@@ -78,6 +78,8 @@ def _rewire(layer: LayerView, rate: float, gamma: float, budget: int) -> Tensor:
     salient = (kept | largest(gradient, drop, torch.ones_like(mask))).sum(1)
     active = _active_units(salient, int(mask.sum(1).max()), gamma, budget, dense)
     fan_in = min(budget // int(active.count_nonzero()), dense)
+    present = mask & active[:, None]
+    kept = largest(weight, min(layer.nnz - drop, int(present.count_nonzero())), present)
     survivors = _top_per_row(torch.where(kept, weight, -1.0), torch.minimum(kept.sum(1), fan_in * active))
     wanted = fan_in * active - survivors.sum(1)
     grown = _top_per_row(torch.where(survivors, -1.0, gradient), wanted)
