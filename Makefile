@@ -16,9 +16,11 @@ help:  ## show the targets
 
 setup: $(STAMP)  ## prepare .venv; skipped when up to date
 
-$(STAMP): pyproject.toml constraints.txt
+NATIVE := setup.py $(wildcard src/regrow/csrc/*)
+
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations,timm,ray]"
 	@touch $@
 
 lint: setup  ## style checks
@@ -31,8 +33,9 @@ test: lint  ## style checks and all fast tests
 test-deep: lint  ## everything, long sweeps included
 	REGROW_DEEP=1 $(PYTEST)
 
-demo: setup  ## train a small sparse network and show its density table
-	$(ONE_THREAD) $(BIN)/python examples/quickstart.py
+demo: setup  ## train LeNet-300-100 on MNIST digits with 5% of its weights and write a report
+	$(BIN)/regrow train demo --out runs/demo
+	$(BIN)/regrow report runs/demo
 
 bench: setup  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py

@@ -53,7 +53,7 @@ def _cifar(model: str, density: float) -> Config:
 
 
 PRESETS: dict[str, Config] = {
-    "demo": replace(_MNIST, model="lenet300", epochs=5, data=Data("mnist-sample", batch=100), checkpoint_seconds=10.0),
+    "demo": replace(_MNIST, model="lenet300", epochs=20, data=Data("mnist-sample", batch=100), checkpoint_seconds=10.0),
     "mnist-lenet300": replace(_MNIST, model="lenet300"),
     "mnist-lenet300-bn": replace(_MNIST, model="lenet300-bn"),
     "mnist-lenet5": replace(_MNIST, model="lenet5"),

@@ -22,13 +22,13 @@ NAMES = [
     "sparsify",
 ]
 HANDLE = [
-    "budget", "check", "density", "detach", "initialise", "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
-    "method", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "plan", "prune_rate", "rewind",
+    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "initialise", "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
+    "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "plan", "prune_rate", "rewind",
     "state_dict", "updates",
 ]  # fmt: skip
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",
-    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "costs", "process_group", "options",
+    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "costs", "execution", "process_group", "options",
 ]  # fmt: skip
 
 
