@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from methods.pretrained import SPARSE, batch, classifier, masks_of, top
+from tests.methods.pretrained import SPARSE, batch, classifier, masks_of, top
 
 
 def test_scores_agree_with_the_explicit_hessian():

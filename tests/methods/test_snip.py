@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from methods.pretrained import SPARSE, batch, classifier, masks_of, top
 from regrow.errors import ConfigurationError, NonFiniteError
+from tests.methods.pretrained import SPARSE, batch, classifier, masks_of, top
 
 
 def sensitivities():
