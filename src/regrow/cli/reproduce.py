@@ -128,7 +128,8 @@ def _list() -> int:
         table.add_row(experiment.name, experiment.shows, runs, most + readable(seconds))
     Console().print(table)
     print(
-        f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the work of each network and a short\n"
-        "measurement of a dense convolution just now; expect them within a factor of two."
+        f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the\n"
+        "work of each network and a short measurement of a dense convolution just now;\n"
+        "small networks count 1 ms a step. Expect them within a factor of two."
     )
     return 0

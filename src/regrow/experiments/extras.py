@@ -91,9 +91,9 @@ def sensitivity(material: Material) -> str:
 
 
 def _describe(test: SensitivityTest, sparse: dict[str, dict[float, float]]) -> str:
-    checks = [("Levene, equal variance", f"{test.equal_variance:.3g}")]
-    for name, p in test.normality.items():
-        checks.append((f"D'Agostino, normality of {name}", "fewer than 8 values" if p is None else f"{p:.3g}"))
+    found = {"Levene, equal variance": test.equal_variance}
+    found |= {f"D'Agostino, normality of {name}": p for name, p in test.normality.items()}
+    checks = [(name, "fewer than 8 values" if p is None else f"{p:.3g}") for name, p in found.items()]
     networks = ", ".join(sparse)
     return (
         f"Sensitivity to momentum, sparse against dense ({networks}; deviations from momentum 0.9, without 0.99):\n"
