@@ -16,8 +16,6 @@ from regrow.experiments.rows import read_runs
 from regrow.training.metrics import read_rows
 from tests.experiments.fakes import FakeExecutor, finish
 
-EPOCHS = 60
-
 
 @pytest.fixture
 def fake(monkeypatch):
@@ -66,39 +64,38 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, fake, capsys, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_killed_and_repeated_it_continues(tmp_path):
-    """SIGKILL, again SIGTERM, and a third time to the end; a run that was finished before is not touched."""
-    config = override(presets.find("demo"), {"epochs": str(EPOCHS), "evaluate_every": "10"})
-    first, second = expand(config, {}, [0, 1])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.deep)]
+)
+def test_killed_and_repeated_it_continues(tmp_path, number, code):
+    """The run that was under way resumes, and the one that was finished before is not touched."""
+    overrides = {"epochs": "12", "evaluate_every": "6", "log_every": "5"}
+    first, second = expand(override(presets.find("demo"), overrides), {}, [0, 1])
     finish(first, tmp_path)
-    command = [sys.executable, "-m", "regrow", "sweep", "demo", "--epochs", str(EPOCHS), "--evaluate_every", "10"]
+    settings = [text for key, value in overrides.items() for text in (f"--{key}", value)]
+    command = [sys.executable, "-m", "regrow", "sweep", "demo", *settings]
     command += ["--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
     home = tmp_path / second.key
 
-    seen = 0
-    for number in (signal.SIGKILL, signal.SIGTERM):
-        sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        seen = wait_for_rows(home, seen + 3, sweep)
-        os.kill(sweep.pid, number)
-        out, _ = sweep.communicate(timeout=120)
-        assert sweep.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
-        assert not (home / "result.json").exists()
-    assert "stopped; the same command continues" in out
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    wait_for_rows(home, 3, sweep)
+    os.kill(sweep.pid, number)
+    out, _ = sweep.communicate(timeout=120)
+    assert sweep.returncode == code
+    assert ("stopped; the same command continues" in out) == (number == signal.SIGTERM)
+    assert not (home / "result.json").exists()
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
     assert "1 of 2 runs were finished before" in done.stdout
     assert "2 of 2 runs finished" in done.stdout
-    assert (home / "output.txt").read_text().count("resuming at step") == 2
+    assert "resuming at step" in (home / "output.txt").read_text()
     assert not (tmp_path / first.key / "output.txt").exists()
     assert [row["seed"] for row in read_runs(tmp_path / "runs.csv")] == ["0", "1"]
 
 
 def wait_for_rows(home, count, sweep):
-    """Wait until a run has recorded so many rows; returns how many it has."""
-    while sweep.poll() is None:
-        rows = len(read_rows(home / "metrics.jsonl"))
-        if rows >= count:
-            return rows
+    """Wait until a run has recorded so many rows."""
+    while len(read_rows(home / "metrics.jsonl")) < count:
+        assert sweep.poll() is None, f"the sweep ended by itself: {sweep.communicate()[0]}"
         time.sleep(0.02)
-    raise AssertionError(f"the sweep ended by itself: {sweep.communicate()[0]}")
