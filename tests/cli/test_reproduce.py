@@ -36,6 +36,7 @@ def test_one_cell_with_table_and_figure(tmp_path, fake, capsys, monkeypatch):
     assert "2.050 ± 0.050" in out
     assert "1.530 ± 0.020" in out
     assert "2 of 2 runs finished" in out
+    assert "note: 5 epochs" in out
     folder = tmp_path / "runs" / "reproduce" / "mnist-compression"
     assert (folder / "mnist-compression-lenet300.png").is_file()
     assert {job.config.epochs for job in fake.ran} == {5}

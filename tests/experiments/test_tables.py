@@ -64,7 +64,7 @@ def table(tmp_path):
 def test_csv(table):
     header, dense, thin = csv.reader(io.StringIO(as_csv(table)))
     assert tuple(header) == HEADER
-    assert dense == ["lenet300", "dense", "100", "1", "1.000", "", "", "2.000", "0.050", "", "dense"]
+    assert dense == ["lenet300", "dense", "100", "1", "1.000", "", "", "2.000", "0.050", "", "1", "dense"]
     assert thin[3:10] == ["2", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
 
 

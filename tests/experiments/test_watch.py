@@ -37,6 +37,7 @@ def watched(terminal):
         now[0] = 30.0
         watch.tick(0.5)
         watch.ended(Outcome(JOB, 30.0), again=False)
+        watch.tick(0.0)
         watch.ended(Outcome(JOB, 1.0, "exit code 1: no"), again=True)
         now[0] = 90.0
         watch.ended(Outcome(JOB, 1.0, "exit code 1: no"), again=False)
@@ -46,7 +47,7 @@ def watched(terminal):
 def test_plain_lines_with_the_time_left():
     lines = watched(terminal=False).splitlines()
     assert lines[0] == "1 of 4 runs were finished before"
-    assert lines[1] == f"[2/4] {JOB.key}: finished in 30 s; about 1 min left"
+    assert lines[1] == f"[2/4] {JOB.key}: finished in 30 s; about 30 s left"
     assert lines[2] == f"[2/4] {JOB.key}: failed, exit code 1: no; will be tried once more; about 1 min left"
     assert lines[3] == f"[3/4] {JOB.key}: failed, exit code 1: no; about 45 s left"
     assert len(lines) == 4

@@ -71,6 +71,8 @@ def _run(options: argparse.Namespace, experiment: Experiment, cells: list[Cell],
         with executor_of(options) as executor, SweepWatch() as watch:
             done = reproduce(experiment, cells, seeds, folder, results, executor, watch, shown)
     _show(experiment, done, results)
+    if options.epochs is not None:
+        print(f"note: {options.epochs} epochs; the paper's values are for those of its own setting")
     return 0 if options.tables_only else conclude(done.outcomes, results)
 
 
