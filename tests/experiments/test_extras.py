@@ -3,7 +3,7 @@
 import pytest
 
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material, differences, equivalence, run, sensitivity, split_label
+from regrow.experiments.extras import Material, differences, equivalence, overhead, run, sensitivity, split_label
 from regrow.experiments.rows import row_of
 from regrow.experiments.statistics import Summary
 from regrow.experiments.tables import Line
@@ -47,7 +47,20 @@ def test_sensitivity_waits_for_pairs(tmp_path):
 def test_texts_are_written_too(tmp_path):
     (text,) = run(published("sensitivity", tmp_path))
     assert (tmp_path / "wilcoxon.md").read_text() == text
-    assert run(published("cifar-snip", tmp_path)) == []
+    assert run(published("cifar-wrn28", tmp_path)) == []
+
+
+def test_overhead_is_dense_time_over_sparse_time(tmp_path):
+    cells = find("mnist-compression").chosen("lenet300", [1.0, 0.05], None)
+    rows = []
+    for cell, seconds in zip(cells, ((9.0, 11.0), (10.0, 12.5)), strict=True):
+        for job, value in zip(cell.jobs([0, 1]), seconds, strict=True):
+            finish(job, tmp_path)
+            rows.append({**row_of(job.config, tmp_path / job.key), "seconds": value})
+    sparse = {**rows[-1], "execution": "sparse", "seconds": 1.0}
+    text = overhead(material("mnist-compression", tmp_path, cells, [1.0, 2.0], rows=[*rows, sparse]))
+    assert "| lenet300 | 2 / 2 | 0.900 ± 0.100 |" in text
+    assert overhead(material("mnist-compression", tmp_path, cells[:1], [1.0], rows=rows[:2])) == ""
 
 
 def test_split_label():

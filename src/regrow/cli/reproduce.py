@@ -132,6 +132,6 @@ def _list() -> int:
     print(
         f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the\n"
         "work of each network and a short measurement of a dense convolution just now;\n"
-        "small networks count 1 ms a step. Expect them within a factor of two."
+        "small networks count 1 ms a step. Methods and other load change them."
     )
     return 0
