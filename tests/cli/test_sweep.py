@@ -69,7 +69,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, fake, capsys, monkeypatch):
 )
 def test_killed_and_repeated_it_continues(tmp_path, number, code):
     """The run that was under way resumes, and the one that was finished before is not touched."""
-    overrides = {"epochs": "12", "evaluate_every": "6", "log_every": "5"}
+    overrides = {"epochs": "12", "evaluate_every": "6", "log_every": "5", "threads": "1"}
     first, second = expand(override(presets.find("demo"), overrides), {}, [0, 1])
     finish(first, tmp_path)
     settings = [text for key, value in overrides.items() for text in (f"--{key}", value)]
