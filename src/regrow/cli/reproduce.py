@@ -71,6 +71,8 @@ def _run(options: argparse.Namespace, experiment: Experiment, cells: list[Cell],
         with executor_of(options) as executor, SweepWatch() as watch:
             done = reproduce(experiment, cells, seeds, folder, results, executor, watch, shown)
     _show(experiment, done, results)
+    if options.epochs is not None:
+        print(f"note: {options.epochs} epochs; the paper's values are for those of its own setting")
     return 0 if options.tables_only else conclude(done.outcomes, results)
 
 
@@ -128,7 +130,8 @@ def _list() -> int:
         table.add_row(experiment.name, experiment.shows, runs, most + readable(seconds))
     Console().print(table)
     print(
-        f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the work of each network and a short\n"
-        "measurement of a dense convolution just now; expect them within a factor of two."
+        f"runs: settings x seeds. Estimates: masked execution on all {cores()} cores, from the\n"
+        "work of each network and a short measurement of a dense convolution just now;\n"
+        "small networks count 1 ms a step. Methods and other load change them."
     )
     return 0

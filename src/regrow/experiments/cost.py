@@ -7,25 +7,31 @@ from collections.abc import Sequence
 
 from regrow.config import Config
 from regrow.experiments.experiment import Cell
+from regrow.experiments.sweep import cores
 
 SAMPLES = {"mnist": 54_000, "mnist-sample": 3_600, "cifar10": 45_000, "imagenet": 1_281_167}
 _VALIDATION = 10 / 9
 
 
 def measured_rate() -> float:
-    """Multiply-accumulates per second of a dense convolution on all cores, forward only: the best of a short measurement.
+    """Multiply-accumulates per second of dense convolutions on all cores, forward only, from a short measurement on one.
 
-    The best, not the mean: other programs that happen to run now say little about the hours to come.
+    One thread, as each run of a sweep has, and the best of many: other programs that run now say little about the hours to come.
     """
     import torch
 
-    x, w = torch.randn(32, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    x, w = (torch.randn(size).to(memory_format=torch.channels_last) for size in ((32, 64, 32, 32), (64, 64, 3, 3)))
     fastest, ends = float("inf"), time.perf_counter() + 0.5
-    while time.perf_counter() < ends:
-        began = time.perf_counter()
-        torch.conv2d(x, w, padding=1)
-        fastest = min(fastest, time.perf_counter() - began)
-    return 32 * 64 * 64 * 9 * 32 * 32 / fastest
+    try:
+        while time.perf_counter() < ends:
+            began = time.perf_counter()
+            torch.conv2d(x, w, padding=1)
+            fastest = min(fastest, time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return cores() * 32 * 64 * 64 * 9 * 32 * 32 / fastest
 
 
 def estimate(cells: Sequence[Cell], seeds: int, rate: float) -> float:

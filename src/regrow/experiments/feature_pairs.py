@@ -45,7 +45,9 @@ def run_specialisation(folder: Path) -> dict[str, np.ndarray]:
     """S per layer of a finished run, over its whole training split as training saw it, augmentation included."""
     _, config, network = load_model(folder)
     settings = config.data
-    train = data.load(settings.name, settings.train_split, root=settings.root or None, image_size=settings.image_size)
+    augment = {"auto": None, "on": True, "off": False}[settings.augment]
+    place = {"root": settings.root or None, "image_size": settings.image_size}
+    train = data.load(settings.name, settings.train_split, augment=augment, **place)
     batches = train.batches(0, settings.eval_batch, config.seed)
     return specialisations(activity(network, batches, train.num_classes))
 

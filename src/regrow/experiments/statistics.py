@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 Z95 = 1.96
+_ENOUGH = 8
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class SensitivityTest:
     """Wilcoxon signed-rank test of (deviation sparse, deviation dense) and the checks of its alternatives' assumptions.
 
-    ``normality`` holds the p-values of D'Agostino's test, also of log10 of the absolute deviations, and None below 8 values.
+    ``equal_variance`` is the p-value of Levene's test; ``normality`` holds those of D'Agostino's, also of log10 of the absolute
+    deviations. Below 8 values they are None.
     """
 
     statistic: float
     p: float
     pairs: int
-    equal_variance: float
+    equal_variance: float | None
     normality: dict[str, float | None]
 
 
@@ -124,7 +126,7 @@ def sensitivity_test(
         float(found.statistic),
         float(found.pvalue),
         len(differences),
-        float(stats.levene(first, second).pvalue),
+        float(stats.levene(first, second).pvalue) if len(first) >= _ENOUGH else None,
         {name: _normality(values) for name, values in {**groups, **logs}.items()},
     )
 
@@ -141,7 +143,7 @@ def _deviations(
 
 
 def _normality(values: np.ndarray) -> float | None:
-    if len(values) < 8:
+    if len(values) < _ENOUGH:
         return None
     with warnings.catch_warnings():
         # scipy warns below 20 values that p is approximate; so are the paper's checks.

@@ -176,9 +176,9 @@ def _run_all(
     pending = {executor.submit(run_job, job, folder, threads): job for job in jobs}
     while pending:
         finished, _ = wait(pending, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
-        for future in finished:
-            job = pending.pop(future)
-            error = future.exception()
-            yield future.result() if error is None else Outcome(job, 0.0, f"{type(error).__name__}: {error}")
+        ended = {future: pending.pop(future) for future in finished}
         if watcher is not None:
             watcher.tick(sum(fraction(job, folder) for job in pending.values()))
+        for future, job in ended.items():
+            error = future.exception()
+            yield future.result() if error is None else Outcome(job, 0.0, f"{type(error).__name__}: {error}")

@@ -25,6 +25,7 @@ HEADER = (
     "paper",
     "paper SE",
     "difference in SE",
+    "epochs",
     "execution",
 )
 _TEXT = ("model", "setting", "execution")
@@ -59,6 +60,7 @@ class Line:
             number(t.error if t else None),
             number(t.se if t else None),
             number(self.difference, "+.1f"),
+            str(self.cell.config.epochs),
             self.execution,
         )
 

@@ -28,7 +28,7 @@ def readable(seconds: float) -> str:
 
     Example:
         >>> [readable(s) for s in (8.2, 95, 7300, 200_000, 4e8)]
-        ['8 s', '1 min 35 s', '2 h 2 min', '2 d 8 h', '12 y 248 d']
+        ['8 s', '1 min 35 s', '2 h 1 min', '2 d 7 h', '12 y 249 d']
     """
     sizes = (("y", 31_536_000), ("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
     rest = round(seconds)
@@ -57,12 +57,12 @@ class SweepWatch:
         self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.progress.add_task("runs", total=None, left="")
         self.done = self.total = 0
-        self._before, self._clock, self._began = 0, clock, clock()
+        self._before, self._clock, self._began, self._running = 0, clock, clock(), 0.0
 
     def started(self, done: int, total: int) -> None:
         """A grid begins, with some runs finished before."""
         self.done = self._before = done
-        self.total, self._began = total, self._clock()
+        self.total, self._began, self._running = total, self._clock(), 0.0
         self.progress.reset(self.task, total=total, completed=done, left="")
         if done:
             self._say(f"{done} of {total} runs were finished before")
@@ -72,16 +72,17 @@ class SweepWatch:
         self.done += not again
         state = f"failed, {outcome.error}" if outcome.error else f"finished in {readable(outcome.seconds)}"
         more = "; will be tried once more" if again else ""
-        left = self._left(self.done)
+        left = self._left()
         self._say(f"[{self.done}/{self.total}] {outcome.job.key}: {state}{more}{f'; {left}' if left else ''}")
-        self.tick(0.0)
+        self.tick(self._running)
 
     def tick(self, running: float) -> None:
         """Move the bar; ``running`` is the sum of the fractions of unfinished runs."""
-        now = self.done + running
-        self.progress.update(self.task, completed=self.done, left=self._left(now))
+        self._running = running
+        self.progress.update(self.task, completed=self.done, left=self._left())
 
-    def _left(self, now: float) -> str:
+    def _left(self) -> str:
+        now = self.done + self._running
         seconds = time_left(self._clock() - self._began, self._before, now, self.total)
         return f"about {readable(seconds)} left" if seconds else ""
 

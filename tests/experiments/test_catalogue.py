@@ -1,0 +1,112 @@
+"""Every experiment is one that could be started: settings exist, targets are the paper's."""
+
+import pytest
+
+from regrow import models
+from regrow.errors import ConfigurationError
+from regrow.experiments import targets
+from regrow.experiments.catalogue import EXPERIMENTS, find
+from regrow.methods import build
+
+CELLS = [(name, cell) for name, experiment in EXPERIMENTS.items() for cell in experiment.cells()]
+
+
+def labelled(name, **wanted):
+    return [c for c in find(name).cells() if all(getattr(c, key) == value for key, value in wanted.items())]
+
+
+def test_names():
+    assert list(EXPERIMENTS) == [
+        "mnist-compression", "mnist-methods", "cifar-snip", "cifar-wrn28", "imagenet", "dense-equivalence", "ablation",
+        "sensitivity", "features",
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match="did you mean 'ablation'"):
+        find("ablatoin")
+
+
+def test_every_setting_exists():
+    for name, cell in CELLS:
+        build(cell.config.sparse.method, dict(cell.config.sparse.options))
+        models.info(cell.config.model)
+        assert cell.density == pytest.approx(cell.config.sparse.density), (name, cell.label)
+
+
+def test_no_two_lines_of_a_table_are_the_same_run_but_where_meant():
+    for name, experiment in EXPERIMENTS.items():
+        identities = [cell.config.identity() for cell in experiment.cells()]
+        # Prune rate 0.5 with cosine decay is also the momentum sweep's point at 0.9, for both networks.
+        assert len(identities) - len(set(identities)) == (2 if name == "sensitivity" else 0), name
+
+
+def test_compression_has_the_figures_settings():
+    cells = find("mnist-compression").cells()
+    assert len(cells) == 18
+    assert [c.density for c in cells[:9]] == [1.0, 0.01, 0.015, 0.018, 0.02, 0.044, 0.05, 0.08, 0.083]
+    assert cells[6].target == targets.Target(1.53, 0.02)
+    assert all((c.config.epochs, c.config.data.batch, c.config.optimizer.lr) == (100, 100, 0.1) for c in cells)
+
+
+def test_methods_name_the_variant_of_the_network_they_use():
+    for cell in find("mnist-methods").cells():
+        assert cell.label.endswith(f"({cell.config.model})")
+    assert {c.config.model for c in labelled("mnist-methods", label="dsr (lenet300-bn)")} == {"lenet300-bn"}
+    assert {c.label.split()[0] for c in find("mnist-methods").cells()} == {
+        "dense", "sparse-momentum", "set", "dsr", "deep-r", "rigl", "snip", "static",
+    }  # fmt: skip
+
+
+def test_deep_r_trains_without_momentum():
+    found = [cell for _, cell in CELLS if cell.config.sparse.method == "deep-r"]
+    assert len(found) == 6 + 5 + 2
+    assert {cell.config.optimizer.momentum for cell in found} == {0.0}
+
+
+def test_dense_equivalence_raises_by_five_percent_and_measures():
+    own = labelled("dense-equivalence", model="vgg16-d")
+    assert [c.density for c in own] == [1.0, *(round(0.05 * i, 2) for i in range(1, 20))]
+    assert all(c.config.measure_speedup for c in own)
+    assert [c.density for c in own if c.target is not None] == [1.0, 0.05]
+    assert find("dense-equivalence").stops_when_equal
+
+
+def test_ablation_has_four_rows_per_network():
+    assert [c.label for c in labelled("ablation", model="lenet5")] == [
+        "momentum / momentum", "momentum / random", "none / momentum", "none / random",
+    ]  # fmt: skip
+    assert labelled("ablation", model="lenet5", label="none / random")[0].config.sparse.options == {
+        "redistribution": "none",
+        "growth": "random",
+    }
+
+
+def test_wrn28_follows_the_protocol_of_dsrs_authors():
+    cells = find("cifar-wrn28").cells()
+    assert {c.config.sparse.scope for c in cells} == {"partially-dense-cifar"}
+    assert {c.config.data.train_split for c in cells} == {"train+val"}
+    assert next(c.config.sparse.options for c in cells if c.config.sparse.method == "set") == {"prune_rate": 0.138}
+
+
+def test_sensitivity_covers_both_sweeps():
+    own = labelled("sensitivity", model="alexnet-s")
+    assert len(own) == 6 * 2 + 7 * 2
+    momentum = next(c for c in own if c.label == "momentum 0.8 sparse")
+    assert momentum.config.optimizer.momentum == 0.8
+    assert momentum.config.sparse.options["prune_rate"] == 0.5
+
+
+def test_features_pair_dense_and_sparse():
+    assert [(c.model, c.label) for c in find("features").cells()] == [
+        (model, label) for model in ("alexnet-s", "vgg16-d", "wrn-28-2") for label in ("dense", "sparse momentum")
+    ]
+
+
+class TestNarrowing:
+    def test_by_model_density_and_epochs(self):
+        cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5)
+        assert [(c.model, c.density, c.config.epochs) for c in cells] == [("lenet300", 1.0, 5), ("lenet300", 0.05, 5)]
+
+    def test_what_is_not_there_is_explained(self):
+        with pytest.raises(ConfigurationError, match="did you mean 'lenet5'"):
+            find("mnist-compression").chosen("lenet-5", None, None)
+        with pytest.raises(ConfigurationError, match=r"no density 0.5; it has 0\.01, "):
+            find("mnist-compression").chosen("lenet300", [0.5], None)

@@ -1,0 +1,94 @@
+"""What experiments show besides their table."""
+
+import pytest
+
+from regrow.experiments.catalogue import find
+from regrow.experiments.extras import Material, differences, equivalence, overhead, run, sensitivity, split_label
+from regrow.experiments.rows import row_of
+from regrow.experiments.statistics import Summary
+from regrow.experiments.tables import Line
+from tests.experiments.fakes import finish
+
+
+def material(name, tmp_path, cells, means, se=0.01, rows=()):
+    table = [Line(c, Summary(5, mean, se)) for c, mean in zip(cells, means, strict=True)]
+    return Material(find(name), cells, [0], table, rows, tmp_path, tmp_path)
+
+
+def published(name, tmp_path, model=None):
+    cells = find(name).chosen(model, None, None)
+    return material(name, tmp_path, cells, [c.target.error for c in cells])
+
+
+def test_ablation_shows_differences_as_the_paper_does(tmp_path):
+    text = differences(published("ablation", tmp_path, "lenet5"))
+    assert "| lenet5 | momentum / momentum | 0.690 ± 0.010 | 0.690 ± 0.021 |" in text
+    assert "| lenet5 | momentum / random | -0.050 ± 0.010 | -0.05 ± 0.011 |" in text
+    assert "| lenet5 | none / momentum | +0.320 ± 0.010 | +0.32 ± 0.071 |" in text
+
+
+def test_without_its_first_row_there_are_no_differences(tmp_path):
+    cells = find("ablation").chosen("lenet5", None, None)[1:]
+    assert differences(material("ablation", tmp_path, cells, [1.0, 2.0, 3.0])) == ""
+
+
+def test_sensitivity_of_the_published_means_gives_w_27(tmp_path):
+    text = sensitivity(published("sensitivity", tmp_path))
+    assert "W = 27, p = 0.96, 10 pairs" in text
+    assert "Levene, equal variance | 0.921" in text
+    assert "D'Agostino, normality of log10 dense" in text
+
+
+def test_sensitivity_waits_for_pairs(tmp_path):
+    cells = [c for c in find("sensitivity").cells() if c.label.startswith("prune")]
+    assert sensitivity(material("sensitivity", tmp_path, cells, [1.0] * len(cells))) == ""
+
+
+def test_texts_are_written_too(tmp_path):
+    (text,) = run(published("sensitivity", tmp_path))
+    assert (tmp_path / "wilcoxon.md").read_text() == text
+    assert run(published("cifar-wrn28", tmp_path)) == []
+
+
+def test_overhead_is_dense_time_over_sparse_time(tmp_path):
+    cells = find("mnist-compression").chosen("lenet300", [1.0, 0.05], None)
+    rows = []
+    for cell, seconds in zip(cells, ((9.0, 11.0), (10.0, 12.5)), strict=True):
+        for job, value in zip(cell.jobs([0, 1]), seconds, strict=True):
+            finish(job, tmp_path)
+            rows.append({**row_of(job.config, tmp_path / job.key), "seconds": value})
+    sparse = {**rows[-1], "execution": "sparse", "seconds": 1.0}
+    text = overhead(material("mnist-compression", tmp_path, cells, [1.0, 2.0], rows=[*rows, sparse]))
+    assert "| lenet300 | 2 / 2 | 0.900 ± 0.100 |" in text
+    assert overhead(material("mnist-compression", tmp_path, cells[:1], [1.0], rows=rows[:2])) == ""
+
+
+def test_split_label():
+    assert split_label("momentum 0.95 dense") == ("momentum", 0.95, "dense")
+
+
+class TestEquivalence:
+    def cells(self):
+        return find("dense-equivalence").chosen("vgg16-d", [1.0, 0.05, 0.1], None)
+
+    def rows(self, tmp_path, cell, **speedups):
+        (job,) = cell.jobs([0])
+        finish(job, tmp_path, speedup=speedups)
+        return [row_of(job.config, tmp_path / job.key)]
+
+    def test_the_first_density_that_overlaps_with_its_speedups(self, tmp_path):
+        dense, five, ten = self.cells()
+        rows = self.rows(tmp_path, ten, both=3.5, weights=2.0, empty_channels=None)
+        text = equivalence(material("dense-equivalence", tmp_path, [dense, five, ten], [6.5, 6.9, 6.52], rows=rows))
+        assert "| vgg16-d | 10 | 6.520 ± 0.010 | 2.00x | not measured | 3.50x | not measured | not measured |" in text
+        assert "5%, 3.51x, 1.36x" in text
+
+    def test_not_yet(self, tmp_path):
+        assert "| vgg16-d | not yet |" in equivalence(
+            material("dense-equivalence", tmp_path, self.cells(), [6.5, 7.9, 7.5])
+        )
+
+
+@pytest.mark.parametrize("name", ["ablation", "sensitivity", "dense-equivalence", "features"])
+def test_nothing_finished_is_nothing_to_say(tmp_path, name):
+    assert run(Material(find(name), find(name).cells(), [0], [], [], tmp_path, tmp_path)) == []

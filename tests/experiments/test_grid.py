@@ -1,0 +1,51 @@
+"""Grids: what is run, and how the runs are named."""
+
+from dataclasses import replace
+
+import pytest
+
+from regrow.config import Config
+from regrow.errors import ConfigurationError
+from regrow.experiments.grid import Job, expand, parse_grid, parse_seeds
+
+
+def test_every_combination_with_every_seed():
+    grid = parse_grid(["density=0.05,0.1", "option.prune_rate=0.2,0.5"])
+    jobs = expand(Config(), grid, [0, 3])
+    assert len({job.key for job in jobs}) == len(jobs) == 8
+    assert jobs[0].label == "density=0.05 option.prune_rate=0.2"
+    assert jobs[-1].config.sparse.options == {"prune_rate": 0.5}
+    assert jobs[-1].config.seed == 3
+
+
+def test_no_grid_is_one_setting():
+    assert [job.config.seed for job in expand(Config(), {}, [1, 2])] == [1, 2]
+
+
+def test_lists_are_values():
+    assert parse_grid(["schedule.epochs=[30,60],[45]"]) == {"schedule.epochs": ["[30,60]", "[45]"]}
+
+
+def test_the_folder_says_what_and_hashes_the_rest():
+    job = Job(Config(seed=4))
+    assert job.key.startswith("lenet300-sparse-momentum-0.05-s4-")
+    assert job.key != Job(replace(Config(seed=4), epochs=3)).key
+    assert job.key == Job(replace(Config(seed=4), checkpoint_seconds=1.0, measure_speedup=True)).key
+    assert "/" not in Job(replace(Config(), model="timm:a/b")).key
+
+
+@pytest.mark.parametrize("text", ["density", "density=", "=0.1", "densiti=0.1"])
+def test_wrong_grids_are_explained(text):
+    with pytest.raises(ConfigurationError, match="key"):
+        parse_grid([text])
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-b", "1,,2", "1-2-3"])
+def test_wrong_seeds_are_explained(text):
+    with pytest.raises(ConfigurationError, match="seeds are"):
+        parse_seeds(text)
+
+
+def test_no_seed_is_refused():
+    with pytest.raises(ConfigurationError, match="at least one seed"):
+        expand(Config(), {}, parse_seeds("0"))

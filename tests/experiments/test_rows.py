@@ -1,0 +1,75 @@
+"""Raw rows: written once, read back, told apart."""
+
+from dataclasses import replace
+
+import pytest
+
+from regrow.config import Sparse
+from regrow.errors import StateError
+from regrow.experiments.grid import Job
+from regrow.experiments.rows import COLUMNS, add_runs, read_runs, row_of, same_setting
+from tests.experiments.fakes import BASE, finish
+
+
+def row(tmp_path, config=BASE, **extra):
+    job = Job(config)
+    finish(job, tmp_path, **extra)
+    return row_of(config, tmp_path / job.key)
+
+
+def test_a_row_has_all_columns_and_what_matters(tmp_path):
+    found = row(tmp_path, error=1.53, speedup={"both": 3.01})
+    assert set(found) == set(COLUMNS)
+    assert found["test_error"] == 1.53
+    assert found["seconds"] == 1.5
+    assert (found["model"], found["method"], found["density"], found["seed"]) == (
+        "lenet300",
+        "sparse-momentum",
+        "0.05",
+        0,
+    )
+    assert (found["speedup_both"], found["speedup_weights"]) == (3.01, None)
+
+
+def test_rows_are_added_replaced_and_sorted(tmp_path):
+    path = tmp_path / "runs.csv"
+    second, first = row(tmp_path, replace(BASE, seed=1), error=2.0), row(tmp_path, error=1.0)
+    add_runs(path, [second])
+    assert [r["seed"] for r in add_runs(path, [first])] == ["0", "1"]
+    again = add_runs(path, [{**second, "test_error": 3.0}])
+    assert [r["test_error"] for r in again] == ["1.0", "3.0"]
+    assert read_runs(path) == again
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path):
+    path = tmp_path / "runs.csv"
+    add_runs(path, [row(tmp_path)])
+    before = path.read_bytes()
+    add_runs(path, [row(tmp_path)])
+    assert path.read_bytes() == before
+
+
+def test_settings_are_told_apart_by_all_that_decides_them(tmp_path):
+    path = tmp_path / "runs.csv"
+    (read,) = add_runs(path, [row(tmp_path)])
+    assert same_setting(BASE, read)
+    assert same_setting(replace(BASE, seed=7, sparse=replace(BASE.sparse, execution="sparse")), read)
+    for other in (
+        replace(BASE, epochs=2),
+        replace(BASE, model="lenet5"),
+        replace(BASE, sparse=replace(BASE.sparse, density=0.1)),
+        replace(BASE, sparse=Sparse(density=0.05, options={"growth": "random"})),
+        replace(BASE, optimizer=replace(BASE.optimizer, momentum=0.8)),
+    ):
+        assert not same_setting(other, read)
+
+
+def test_numbers_may_be_written_otherwise(tmp_path):
+    (read,) = add_runs(tmp_path / "runs.csv", [row(tmp_path)])
+    assert same_setting(BASE, {**read, "density": "5e-2", "epochs": "1.0"})
+
+
+def test_another_table_is_refused(tmp_path):
+    (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(StateError, match="not a table of runs"):
+        read_runs(tmp_path / "runs.csv")

@@ -1,0 +1,175 @@
+"""Sweeps: what is run again and what not, failures, threads, interruption."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+
+from regrow.experiments import sweep as module
+from regrow.experiments.grid import Job
+from regrow.experiments.rows import read_runs
+from regrow.experiments.sweep import LocalExecutor, Outcome, fraction, is_finished, run_job, sweep, threads_per_job
+from tests.experiments.fakes import BASE, FakeExecutor, finish
+
+JOBS = [Job(replace(BASE, seed=seed)) for seed in range(3)]
+
+
+class Watch:
+    def __init__(self):
+        self.begun, self.seen = None, []
+
+    def started(self, done, total):
+        self.begun = (done, total)
+
+    def ended(self, outcome, again):
+        self.seen.append((outcome.job.config.seed, bool(outcome.error), again))
+
+    def tick(self, running):
+        assert running >= 0
+
+
+class TestSweep:
+    def test_all_are_run_and_recorded(self, tmp_path):
+        watch, executor = Watch(), FakeExecutor()
+        outcomes = sweep(JOBS, tmp_path, executor, watch)
+        assert [outcome.job for outcome in outcomes] == JOBS
+        assert not any(outcome.error for outcome in outcomes)
+        assert watch.begun == (0, 3)
+        assert sorted(watch.seen) == [(0, False, False), (1, False, False), (2, False, False)]
+        assert [row["seed"] for row in read_runs(tmp_path / "runs.csv")] == ["0", "1", "2"]
+
+    def test_finished_runs_are_never_repeated(self, tmp_path):
+        finish(JOBS[1], tmp_path)
+        watch, executor = Watch(), FakeExecutor()
+        assert len(sweep(JOBS, tmp_path, executor, watch)) == 3
+        assert [job.config.seed for job in executor.ran] == [0, 2]
+        assert watch.begun == (1, 3)
+        again = FakeExecutor()
+        sweep(JOBS, tmp_path, again)
+        assert again.ran == []
+
+    def test_rows_of_other_grids_in_the_folder_stay(self, tmp_path):
+        sweep(JOBS, tmp_path, FakeExecutor())
+        sweep([Job(replace(BASE, epochs=2))], tmp_path, FakeExecutor())
+        assert len(read_runs(tmp_path / "runs.csv")) == 4
+
+    def test_equal_jobs_are_one_run(self, tmp_path):
+        executor = FakeExecutor()
+        assert len(sweep([JOBS[0], JOBS[0]], tmp_path, executor)) == 1
+        assert len(executor.ran) == 1
+
+    def test_failures_are_tried_once_more_and_do_not_stop_the_rest(self, tmp_path):
+        attempts = []
+
+        def error_of(config):
+            attempts.append(config.seed)
+            if config.seed == 0 or (config.seed == 1 and attempts.count(1) == 1):
+                raise ValueError("no luck")
+            return 2.0
+
+        watch = Watch()
+        first, second, third = sweep(JOBS, tmp_path, FakeExecutor(error_of), watch)
+        assert (first.error, second.error, third.error) == ("no luck", "", "")
+        assert sorted(attempts) == [0, 0, 1, 1, 2]
+        assert sorted(watch.seen) == [
+            (0, True, False),
+            (0, True, True),
+            (1, False, False),
+            (1, True, True),
+            (2, False, False),
+        ]
+        assert [row["seed"] for row in read_runs(tmp_path / "runs.csv")] == ["1", "2"]
+
+    def test_a_worker_that_is_lost_is_a_failure_too(self, tmp_path):
+        def error_of(config):
+            raise ConnectionError("node lost")
+
+        (outcome,) = sweep(JOBS[:1], tmp_path, FakeExecutor(error_of))
+        assert outcome.error == "ConnectionError: node lost"
+
+    def test_interruption_stops_the_executor(self, tmp_path):
+        class Interrupted(Watch):
+            def ended(self, outcome, again):
+                raise KeyboardInterrupt
+
+        executor = FakeExecutor()
+        with pytest.raises(KeyboardInterrupt):
+            sweep(JOBS, tmp_path, executor, Interrupted())
+        assert executor.stops == 1
+
+
+class TestThreads:
+    @pytest.mark.parametrize(("slots", "jobs", "threads"), [(8, 90, 1), (2, 90, 4), (8, 1, 8), (3, 9, 2), (16, 90, 1)])
+    def test_cores_are_divided(self, monkeypatch, slots, jobs, threads):
+        monkeypatch.setattr(module, "cores", lambda: 8)
+        assert threads_per_job(slots, jobs) == threads
+
+    def test_what_is_left_of_a_grid_gets_the_same_threads(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(module, "cores", lambda: 8)
+        finish(JOBS[0], tmp_path)
+        finish(JOBS[1], tmp_path)
+        executor = FakeExecutor()
+        sweep(JOBS, tmp_path, executor)
+        assert executor.threads == [4]
+
+
+class TestRunJob:
+    @pytest.fixture
+    def command(self, monkeypatch):
+        """Replaces the worker by a line of Python."""
+        real = module.subprocess.Popen
+
+        def install(code):
+            monkeypatch.setattr(
+                module.subprocess,
+                "Popen",
+                lambda command, **options: real([sys.executable, "-c", code, command[-1]], **options),
+            )
+
+        return install
+
+    def test_a_failure_names_the_last_line_and_where_to_look(self, tmp_path, command):
+        command("print('first'); raise SystemExit('cannot be')")
+        outcome = run_job(JOBS[0], tmp_path, 1)
+        assert outcome.error.startswith("exit code 1: cannot be (see ")
+        assert (tmp_path / JOBS[0].key / "output.txt").read_text() == "first\ncannot be\n"
+
+    def test_threads_reach_the_process(self, tmp_path, command):
+        command("import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'])")
+        outcome = run_job(JOBS[0], tmp_path, 3)
+        assert "exit code 0: 3 3" in outcome.error, "no result was written, so this is a failure"
+
+    def test_stop_ends_what_runs_and_starts_nothing_more(self, tmp_path, command):
+        command("import time; print('up', flush=True); time.sleep(600)")
+        executor = LocalExecutor(1)
+        futures = [executor.submit(run_job, job, tmp_path, 1) for job in JOBS[:2]]
+        output = tmp_path / JOBS[0].key / "output.txt"
+        while not (output.is_file() and output.read_text()):
+            pass
+        executor.stop()
+        assert "exit code -15" in futures[0].result().error
+        assert futures[1].cancelled()
+        assert not module._CHILDREN
+
+
+class TestState:
+    def test_a_result_of_another_configuration_does_not_count(self, tmp_path):
+        finish(JOBS[0], tmp_path, identity="another")
+        assert not is_finished(JOBS[0], tmp_path)
+
+    def test_fraction(self, tmp_path):
+        job = Job(replace(BASE, epochs=4))
+        assert fraction(job, tmp_path) == 0.0
+        home = tmp_path / job.key
+        home.mkdir()
+        rows = [{"epoch": 0.5}, {"epoch": 1.0}]
+        (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert fraction(job, tmp_path) == 0.25
+        (home / "metrics.jsonl").write_text('{"epoch": 0.5}\n{"epo')
+        assert fraction(job, tmp_path) == 0.0
+
+    def test_outcomes_compare(self):
+        assert Outcome(JOBS[0], 1.0) == Outcome(JOBS[0], 1.0)
+        assert module.cores() <= (os.cpu_count() or 1)

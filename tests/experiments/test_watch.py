@@ -1,0 +1,59 @@
+"""What a sweep says while it runs."""
+
+import io
+
+from rich.console import Console
+
+from regrow.experiments.grid import Job
+from regrow.experiments.sweep import Outcome
+from regrow.experiments.watch import SweepWatch, readable, time_left
+from tests.experiments.fakes import BASE
+
+JOB = Job(BASE)
+
+
+def test_time_left():
+    assert time_left(60.0, 2, 4, 10) == 180.0
+    assert time_left(60.0, 2, 2, 10) is None
+    assert time_left(60.0, 0, 0.5, 1) == 60.0
+
+
+def test_readable():
+    assert [readable(s) for s in (0.4, 59, 60, 3600, 90_000, 31_536_000 * 3)] == [
+        "0 s",
+        "59 s",
+        "1 min",
+        "1 h",
+        "1 d 1 h",
+        "3 y",
+    ]
+
+
+def watched(terminal):
+    now = [0.0]
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
+    with SweepWatch(console, clock=lambda: now[0]) as watch:
+        watch.started(1, 4)
+        now[0] = 30.0
+        watch.tick(0.5)
+        watch.ended(Outcome(JOB, 30.0), again=False)
+        watch.tick(0.0)
+        watch.ended(Outcome(JOB, 1.0, "exit code 1: no"), again=True)
+        now[0] = 90.0
+        watch.ended(Outcome(JOB, 1.0, "exit code 1: no"), again=False)
+    return console.file.getvalue()
+
+
+def test_plain_lines_with_the_time_left():
+    lines = watched(terminal=False).splitlines()
+    assert lines[0] == "1 of 4 runs were finished before"
+    assert lines[1] == f"[2/4] {JOB.key}: finished in 30 s; about 30 s left"
+    assert lines[2] == f"[2/4] {JOB.key}: failed, exit code 1: no; will be tried once more; about 1 min left"
+    assert lines[3] == f"[3/4] {JOB.key}: failed, exit code 1: no; about 45 s left"
+    assert len(lines) == 4
+
+
+def test_a_terminal_has_a_bar_with_the_time_left():
+    shown = watched(terminal=True)
+    assert "3/4" in shown
+    assert "about 45 s left" in shown
