@@ -12,7 +12,15 @@ setup(
             "regrow._kernels",
             sources=sorted(str(path) for path in CSRC.glob("*.cpp")),
             depends=sorted(str(path) for pattern in ("*.h", "*.inl", "*.inc") for path in CSRC.glob(pattern)),
-            extra_compile_args=["-O3", "-std=c++17", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"],
+            extra_compile_args=[
+                "-O3",
+                "-std=c++17",
+                "-fopenmp",
+                "-ffp-contract=fast",
+                "-fno-math-errno",
+                "-fvisibility=hidden",
+                "-Wno-psabi",
+            ],
             extra_link_args=["-fopenmp"],
             optional=True,
         )

@@ -24,7 +24,9 @@ class Case:
     def work(self):
         """Multiply-adds of the dense layer."""
         rows, cols = self.window.output_size(self.rows, self.cols)
-        weights = self.out_channels * self.in_channels // self.window.groups * self.window.kernel[0] * self.window.kernel[1]
+        weights = (
+            self.out_channels * self.in_channels // self.window.groups * self.window.kernel[0] * self.window.kernel[1]
+        )
         return weights * rows * cols * self.samples
 
     def mask(self):
@@ -48,7 +50,9 @@ def random_case(seed):
             dilation=pick.choice(((1, 1), (1, 1), (2, 1), (2, 3))),
             groups=groups,
         )
-        rows, cols = pick.choice(((1, 1), (4, 4), (pick.randint(1, 9), pick.randint(1, 9)), (pick.randint(8, 17), pick.randint(8, 17))))
+        rows, cols = pick.choice(
+            ((1, 1), (4, 4), (pick.randint(1, 9), pick.randint(1, 9)), (pick.randint(8, 17), pick.randint(8, 17)))
+        )
         try:
             window.output_size(rows, cols)
         except ValueError:

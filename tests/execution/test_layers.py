@@ -76,7 +76,7 @@ def test_place_in_the_model_is_kept(make, shape):
 
 
 def test_update_takes_the_new_mask():
-    dense, sparse, execution, mask = masked_pair(LAYERS[5][0])
+    dense, sparse, execution, _mask = masked_pair(LAYERS[5][0])
     x = torch.randn(LAYERS[5][1])
     sparse(x).sum().backward()
     other = random_mask(dense.weight, seed=1)
@@ -92,7 +92,10 @@ def test_update_takes_the_new_mask():
 def test_gradient_mask_may_be_a_superset():
     torch.manual_seed(0)
     layer = nn.Conv2d(6, 8, 3, padding=1)
-    forward, backward = random_mask(layer.weight, 0.1), random_mask(layer.weight, 0.1) | random_mask(layer.weight, 0.2, 1)
+    forward, backward = (
+        random_mask(layer.weight, 0.1),
+        random_mask(layer.weight, 0.1) | random_mask(layer.weight, 0.2, 1),
+    )
     dense = copy.deepcopy(layer)
     with torch.no_grad():
         dense.weight.mul_(forward)
@@ -164,7 +167,15 @@ class SmallNet(nn.Module):
         self.a, self.b = nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.Conv2d(16, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
         self.down = nn.Conv2d(16, 24, 3, stride=2, padding=1)
-        self.tail = nn.Sequential(nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24 * 4, 32), nn.BatchNorm1d(32), nn.ReLU())
+        self.tail = nn.Sequential(
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(24 * 4, 32),
+            nn.BatchNorm1d(32),
+            nn.ReLU(),
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):
@@ -214,7 +225,7 @@ def test_training_matches_masked_dense():
 
 
 def test_compile_does_not_break():
-    _, sparse, _, mask = masked_pair(LAYERS[5][0])
+    _, sparse, _, _mask = masked_pair(LAYERS[5][0])
     x = torch.randn(LAYERS[5][1])
     expected = gradients(sparse, x, torch.ones(3, 8, 5, 4))
     compiled = torch.compile(sparse, backend="aot_eager", fullgraph=True)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.execution.cases import dense, random_case, tensors
 
 from regrow.execution import SparsePattern, Window, native, ops
 from regrow.execution.layout import is_travel
+from tests.execution.cases import dense, random_case, tensors
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
-FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps, above what orders of summation do
+FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -63,7 +63,10 @@ def test_large_linear_crosses_blocks(shape):
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.05
     pattern = SparsePattern(mask)
     generator = torch.Generator().manual_seed(1)
-    x, grad = torch.randn(100, shape[1], 1, 1, generator=generator), torch.randn(100, shape[0], 1, 1, generator=generator)
+    x, grad = (
+        torch.randn(100, shape[1], 1, 1, generator=generator),
+        torch.randn(100, shape[0], 1, 1, generator=generator),
+    )
     weight = torch.randn(shape, generator=generator) * mask
     w4 = weight[:, :, None, None]
     expected = reference(x, w4, None, grad, Window())
@@ -117,7 +120,8 @@ def test_repeats_bit_for_bit(threads):
     torch.set_num_threads(threads)
     try:
         runs = [
-            (ops._forward(x, weight, bias, pattern.number), ops._weight_gradient(x, grad, pattern.number)) for _ in range(3)
+            (ops._forward(x, weight, bias, pattern.number), ops._weight_gradient(x, grad, pattern.number))
+            for _ in range(3)
         ]
     finally:
         torch.set_num_threads(before)
@@ -130,11 +134,19 @@ def test_any_strides():
     pattern = SparsePattern(torch.rand(8, 6, 3, 3) < 0.4, Window((3, 3), (1, 1), (1, 1, 1, 1)))
     x, weight = torch.randn(5, 6, 7, 7), torch.randn(8, 6, 3, 3)
     expected = ops._forward(x, weight, None, pattern.number)
-    views = (x.to(memory_format=torch.channels_last), torch.randn(5, 12, 7, 14)[:, ::2, :, ::2].copy_(x), x.flip(0).flip(0))
+    views = (
+        x.to(memory_format=torch.channels_last),
+        torch.randn(5, 12, 7, 14)[:, ::2, :, ::2].copy_(x),
+        x.flip(0).flip(0),
+    )
     for view in views:
-        assert torch.equal(ops._forward(view, weight.transpose(0, 1).contiguous().transpose(0, 1), None, pattern.number), expected)
+        assert torch.equal(
+            ops._forward(view, weight.transpose(0, 1).contiguous().transpose(0, 1), None, pattern.number), expected
+        )
     spread = torch.ones(1, 1, 1, 1).expand(5, 8, 7, 7)
-    assert torch.equal(ops._weight_gradient(x, spread, pattern.number), ops._weight_gradient(x, spread.clone(), pattern.number))
+    assert torch.equal(
+        ops._weight_gradient(x, spread, pattern.number), ops._weight_gradient(x, spread.clone(), pattern.number)
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ SGD = [
     {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": True},
     {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True},
 ]
-ADAMW = [{"lr": 1e-2}, {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}, {"lr": 1e-2, "maximize": True}]
+ADAMW = [
+    {"lr": 1e-2},
+    {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1},
+    {"lr": 1e-2, "maximize": True},
+]
 
 
 def start():
@@ -58,7 +62,7 @@ def test_adamw_is_torch_adamw(options):
 
 
 def test_missing_entries_are_not_touched():
-    pattern, weight, grads = start()
+    pattern, weight, _grads = start()
     weight[~pattern.mask] = 7.0
     sgd_step(weight, torch.ones(SHAPE), torch.ones(SHAPE), pattern, lr=0.1, momentum=0.9, weight_decay=0.1)
     assert (weight[~pattern.mask] == 7.0).all()

@@ -12,6 +12,8 @@
 namespace regrow {
 namespace {
 
+constexpr int64_t kSerialBelow = 1 << 14;
+
 void parallel_openmp(int parts, const std::function<void(int)>& body) {
   if (parts == 1) return body(0);
 #ifdef _OPENMP
@@ -44,8 +46,8 @@ bool use_avx2() {
   return chosen;
 }
 
-Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads}; }
-Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads}; }
+Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads, kSerialBelow}; }
+Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads, kSerialBelow}; }
 
 template <class F>
 int guarded(F body) {

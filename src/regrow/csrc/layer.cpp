@@ -6,13 +6,9 @@
 namespace regrow {
 namespace {
 
-constexpr int64_t kSerial = 1 << 14;  // less work than this is not worth waking threads
-
-int parts_for(int64_t work, int threads) { return work < kSerial ? 1 : threads; }
-
 template <class T>
 void gather(const Runner<T>& run, const std::vector<uint32_t>& source, const T* weight, T* values) {
-  const int parts = parts_for(int64_t(source.size()), run.threads);
+  const int parts = run.parts_for(int64_t(source.size()));
   run.parallel(parts, [&](int part) {
     const Range mine = share(int64_t(source.size()), part, parts);
     for (int64_t k = mine.begin; k < mine.end; k++) values[k] = weight[source[k]];
@@ -50,7 +46,7 @@ void Runner<T>::forward(const Plan& plan, const T* x, const T* weight, const T* 
   for (const Stencil& s : plan.stencils) {
     gather(*this, s.source, weight, values);
     const int64_t lanes = samples * s.lanes_per_sample;
-    const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries()) + s.out_channels) / 64, threads);
+    const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries()) + s.out_channels) / kLanes);
     parallel(parts, [&](int part) { kernels.forward(s, x, values, bias, y, lanes, part, parts); });
   }
 }
@@ -60,7 +56,7 @@ void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out,
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
-    const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / 64, threads);
+    const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / kLanes);
     const size_t stride = (s.entries() + kListPadding + 15) / 16 * 16;
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {

@@ -14,6 +14,9 @@ struct Runner {
   const Kernels<T>& kernels;
   ParallelFor parallel;
   int threads;
+  int64_t serial_below;  // vector multiply-adds that are not worth waking threads for
+
+  int parts_for(int64_t work) const { return work < serial_below ? 1 : threads; }
 
   // y = plan(x) with the values of the dense `weight`; bias may be null. Also the input gradient, on the transposed plan.
   void forward(const Plan& plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples) const;

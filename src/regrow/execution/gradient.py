@@ -1,4 +1,4 @@
-"""Weight gradients of dense shape without dense work: a zeroed buffer that is reused while nobody else holds or changed it."""
+"""Weight gradients of dense shape without dense work: a zeroed buffer, reused while nobody else holds or changed it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from regrow.execution.pattern import SparsePattern
 class GradientBuffer:
     """Lends a dense-shaped tensor whose elements outside the pattern are zero.
 
-    The next loan reuses the memory only if (a) no tensor of the last loan is alive, so a kept or accumulating `.grad` is never
-    overwritten, and (b) nobody wrote into it in place since (version counter); otherwise it is allocated or cleared anew.
+    The next loan reuses the memory only if (a) no tensor of the last loan is alive, so a kept or accumulating `.grad`
+    is never overwritten, and (b) nobody wrote into it in place since (version counter); else it is allocated or cleared.
     """
 
     def __init__(self) -> None:
@@ -29,8 +29,7 @@ class GradientBuffer:
             self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
         elif memory._version != self._version:
             memory.zero_()
-        loan = memory.detach()
-        return loan
+        return memory.detach()
 
     def written(self) -> None:
         """Record that the pattern's positions of the loan were written, and nothing else."""
@@ -58,7 +57,9 @@ def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Te
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
     weight = x.new_empty(shape[0], shape[1], *w.kernel)
     arguments = ([*w.stride], [top, left], [*w.dilation], False, [0, 0], w.groups, [False, True, False])
-    return torch.ops.aten.convolution_backward(grad.contiguous(), x.contiguous(), weight, None, *arguments)[1].view(shape)
+    return torch.ops.aten.convolution_backward(grad.contiguous(), x.contiguous(), weight, None, *arguments)[1].view(
+        shape
+    )
 
 
 class SparseFunction(torch.autograd.Function):
@@ -66,7 +67,13 @@ class SparseFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, pattern: SparsePattern, buffer: GradientBuffer, dense: bool
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        pattern: SparsePattern,
+        buffer: GradientBuffer,
+        dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
         ctx.save_for_backward(x, weight)

@@ -1,4 +1,4 @@
-"""The native library: finds it beside the package, loads it after torch (one OpenMP run time), calls it with checked results."""
+"""The native library: found beside the package, loaded after torch (one OpenMP run time), called with checked results."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def library() -> ctypes.CDLL:
     path = library_path()
     if path is None:
         raise NativeError(
-            "regrow's native kernels are not built, so execution='sparse' cannot run. Install a C++17 compiler and reinstall regrow "
-            "(from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
+            "regrow's native kernels are not built, so execution='sparse' cannot run. Install a C++17 compiler and "
+            "reinstall regrow (from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
         )
     loaded = ctypes.CDLL(str(path))
     loaded.regrow_isa.restype = ctypes.c_char_p
@@ -58,7 +58,9 @@ def _argument(value: object) -> object:
 def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
     """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, integers as 64 bit, None as null."""
     if dtype not in SUFFIX:
-        raise TypeError(f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'")
+        raise TypeError(
+            f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'"
+        )
     function = getattr(library(), f"regrow_{name}_{SUFFIX[dtype]}")
     check(function(*map(_argument, arguments), ctypes.c_int(torch.get_num_threads())), name)
 

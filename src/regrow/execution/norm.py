@@ -17,7 +17,14 @@ from regrow.execution.layout import empty_travel, to_travel, travels
 class _BatchNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, training: bool, relu: bool
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        invstd: Tensor,
+        training: bool,
+        relu: bool,
     ) -> Tensor:
         channels, size = x.shape[1], x.numel() // x.shape[1]
         scale = invstd if weight is None else weight * invstd
@@ -37,7 +44,22 @@ class _BatchNormFunction(torch.autograd.Function):
         dweight = x.new_empty(channels) if weight is not None else None
         dbias = x.new_empty(channels) if ctx.has_bias else None
         grad = to_travel(grad)
-        native.call("norm_backward", x.dtype, x, y, grad, mean, invstd, weight, dx, dweight, dbias, channels, size, int(ctx.training))
+        native.call(
+            "norm_backward",
+            x.dtype,
+            x,
+            y,
+            grad,
+            mean,
+            invstd,
+            weight,
+            dx,
+            dweight,
+            dbias,
+            channels,
+            size,
+            int(ctx.training),
+        )
         return dx, dweight, dbias, None, None, None, None
 
 

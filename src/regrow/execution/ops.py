@@ -3,7 +3,7 @@
 y  = sparse_forward(x, weight, bias, pattern)          dx = sparse_input_gradient(grad, weight, pattern, rows, cols)
 dW = sparse_weight_gradient(x, grad, pattern)          dense shape, zero outside the pattern's gradient mask
 
-`pattern` is the number of a `SparsePattern`: lists live on the native side, and a topology update needs no recompilation.
+`pattern` is the number of a `SparsePattern`: lists live on the native side, a topology update needs no recompilation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Optimizer steps that touch present weights only, with torch's arithmetic; missing entries of all tensors stay as they are.
+"""Optimizer steps that touch present weights only, with torch's arithmetic; missing entries stay as they are.
 
-The dense-shaped step of a large sparse layer costs more than its sparse forward and backward pass; these cost O(non-zeros).
+The dense-shaped step of a large sparse layer costs more than its sparse passes; these cost O(non-zeros).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class _SgdOptions(ctypes.Structure):
 
 
 class _AdamOptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")] + [("maximize", ctypes.c_int)]
+    _fields_ = [(name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")] + [
+        ("maximize", ctypes.c_int)
+    ]
 
 
 def _checked(pattern: SparsePattern, **tensors: Tensor | None) -> None:
@@ -29,7 +31,9 @@ def _checked(pattern: SparsePattern, **tensors: Tensor | None) -> None:
         if tensor is None:
             continue
         if tensor.shape != pattern.mask.shape or not tensor.is_contiguous():
-            raise ValueError(f"{name} must be contiguous with shape {tuple(pattern.mask.shape)}, got {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name} must be contiguous with shape {tuple(pattern.mask.shape)}, got {tuple(tensor.shape)}"
+            )
         if tensor.dtype != weight.dtype or tensor.device.type != "cpu":
             raise TypeError(f"{name} must be {weight.dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
 
@@ -82,4 +86,6 @@ def adamw_step(
         raise ValueError(f"step counts from 1, got {step}")
     options = _AdamOptions(lr, *betas, eps, weight_decay, step, maximize)
     positions = pattern.positions()
-    native.call("adamw", weight.dtype, ctypes.byref(options), weight, grad, exp_avg, exp_avg_sq, positions, positions.numel())
+    native.call(
+        "adamw", weight.dtype, ctypes.byref(options), weight, grad, exp_avg, exp_avg_sq, positions, positions.numel()
+    )

@@ -35,7 +35,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Window:
-    """Kernel, stride, padding (top, left, bottom, right), dilation and groups of a layer; a Linear is a 1 x 1 window."""
+    """Kernel, stride, padding (top, left, bottom, right), dilation, groups of a layer; a Linear is a 1 x 1 window."""
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
@@ -50,7 +50,9 @@ class Window:
         for size, pad, axis in ((rows, top + bottom, 0), (cols, left + right, 1)):
             room = size + pad - self.dilation[axis] * (self.kernel[axis] - 1) - 1
             if room < 0:
-                raise ValueError(f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}")
+                raise ValueError(
+                    f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}"
+                )
             sizes.append(room // self.stride[axis] + 1)
         return sizes[0], sizes[1]
 
@@ -62,8 +64,8 @@ class SparsePattern:
     Args:
         mask: bool, shaped like the layer's weight: (out, in), (out, in, k) or (out, in, kh, kw).
         window: the layer's geometry.
-        gradient_mask: positions at which weight gradients are computed; None means `mask`. A superset serves methods whose
-            backward set is larger than their forward set.
+        gradient_mask: positions at which weight gradients are computed; None means `mask`. A superset serves methods
+            whose backward set is larger than their forward set.
     """
 
     mask: Tensor
@@ -89,9 +91,13 @@ class SparsePattern:
             if m.shape != self.mask.shape:
                 raise ValueError(f"{name} has shape {tuple(m.shape)}, expected {tuple(self.mask.shape)}")
         if self.mask.numel() == 0 or self.mask.numel() >= 2**31:
-            raise ValueError(f"a sparse layer needs between 1 and 2**31 - 1 weights, got shape {tuple(self.mask.shape)}")
+            raise ValueError(
+                f"a sparse layer needs between 1 and 2**31 - 1 weights, got shape {tuple(self.mask.shape)}"
+            )
         self.mask = mask.detach().clone(memory_format=torch.contiguous_format)
-        self.gradient_mask = None if gradient_mask is None else gradient_mask.detach().clone(memory_format=torch.contiguous_format)
+        self.gradient_mask = (
+            None if gradient_mask is None else gradient_mask.detach().clone(memory_format=torch.contiguous_format)
+        )
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
         self._plans: dict[tuple[str, int, int], _Plan] = {}

@@ -45,7 +45,9 @@ class _MaxPoolFunction(torch.autograd.Function):
 
 
 def _native(x: Tensor) -> bool:
-    return not torch.compiler.is_compiling() and x.dim() == 4 and x.dtype in native.SUFFIX and x.numel() > 0 and travels(x)
+    return (
+        not torch.compiler.is_compiling() and x.dim() == 4 and x.dtype in native.SUFFIX and x.numel() > 0 and travels(x)
+    )
 
 
 class TravelMaxPool2d(nn.MaxPool2d):
@@ -58,7 +60,9 @@ class TravelMaxPool2d(nn.MaxPool2d):
         if not _native(x) or self.return_indices or not valid:
             return super().forward(x)
         out = tuple(_pooled(x.shape[2 + a], kernel[a], stride[a], pad[a], dilation[a], self.ceil_mode) for a in (0, 1))
-        return _MaxPoolFunction.apply(x, out, (*kernel, *stride, *pad, *dilation)) if min(out) > 0 else super().forward(x)
+        return (
+            _MaxPoolFunction.apply(x, out, (*kernel, *stride, *pad, *dilation)) if min(out) > 0 else super().forward(x)
+        )
 
 
 def _average(x: Tensor, rows: int, cols: int) -> Tensor:
