@@ -41,16 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     timing.tune_allocator()
     about, peak = machine.describe(), machine.peak_gflops()
     print(", ".join(f"{key} {value}" for key, value in about.items()) + f", peak {peak:.0f} GFLOP/s")
-    print(
-        f"{'layer':42} {'density':>7} {'dense ms':>9} {'sparse ms':>9} {'ratio':>6} {'useful GFLOP/s':>14} {'of peak':>7}"
-    )
+    columns = ("density", "dense ms", "sparse ms", "ratio", "useful GFLOP/s", "of peak")
+    print(f"{'layer':42} " + " ".join(f"{name:>9}" for name in columns))
     chosen = [spec for spec in layers.LAYERS if arguments.only in spec.name]
     rows = []
     for row in layers.measure_all(arguments.density, chosen, arguments.rounds):
         rows.append(row.record())
-        timings = f"{row.dense_ms:9.2f} {row.sparse_ms:9.2f} {row.ratio:5.2f}x"
+        timings = f"{row.dense_ms:9.2f} {row.sparse_ms:9.2f} {row.ratio:8.2f}x"
         print(
-            f"{row.layer:42} {row.density:7.0%} {timings} {row.useful_gflops:14.0f} {row.useful_gflops / peak:7.0%}",
+            f"{row.layer:42} {row.density:9.0%} {timings} {row.useful_gflops:14.0f} {row.useful_gflops / peak:9.0%}",
             flush=True,
         )
     if arguments.json:

@@ -102,12 +102,13 @@ def _sparse_candidates(
     module: nn.Module, x: Tensor, grad: Tensor, pattern: SparsePattern
 ) -> dict[str, Callable[[], object]]:
     w, out = module.weight.detach(), torch.zeros_like(module.weight)
+    present = ops.gather(w, pattern)
     x, grad = (t if t.dim() == 4 else t[:, :, None, None] for t in (x, grad))
     x, grad = to_travel(x), to_travel(grad)
     rows, cols = x.shape[2:]
     return {
         "forward": lambda: ops._forward(x, w, None, pattern.number),
-        "input_gradient": lambda: ops._input_gradient(grad, w, pattern.number, rows, cols),
+        "input_gradient": lambda: ops._input_gradient(grad, present, pattern.number, rows, cols),
         "weight_gradient": lambda: ops._weight_gradient_(out, x, grad, pattern.number),
     }
 

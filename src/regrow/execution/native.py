@@ -1,4 +1,4 @@
-"""The native library: found beside the package, loaded after torch (one OpenMP run time), called with checked results."""
+"""The native library: found beside the package, loaded after torch (one OpenMP run time), its results checked."""
 
 from __future__ import annotations
 
