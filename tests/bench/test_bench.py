@@ -49,6 +49,12 @@ def test_medians_interleave():
         medians({}, 0)
 
 
+def test_cpu_clock_needs_one_thread(capsys):
+    with pytest.raises(SystemExit):
+        main(["layers", "--clock", "cpu", "--threads", "2"])
+    assert "--threads 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["0", "1.5", "0.1,2"])
 def test_bad_density_is_refused(text, capsys):
     with pytest.raises(SystemExit):

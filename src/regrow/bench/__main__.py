@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     layers.add_argument("--only", default="", help="measure only layers whose name contains this")
     layers.add_argument("--rounds", type=int, default=9)
     layers.add_argument("--threads", type=int, default=None, help="default: torch's choice")
+    layers.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: for --threads 1 on a busy machine"
+    )
     layers.add_argument("--json", default=None, help="write one record per row to this file")
     return top
 
@@ -36,16 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from regrow.bench import layers, machine, timing
 
+    if arguments.clock == "cpu" and arguments.threads != 1:
+        parser().error("--clock cpu counts one thread: add --threads 1")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     timing.tune_allocator()
-    about, peak = machine.describe(), machine.peak_gflops()
+    about, peak = machine.describe(), machine.peak_gflops(clock=arguments.clock)
     print(", ".join(f"{key} {value}" for key, value in about.items()) + f", peak {peak:.0f} GFLOP/s")
     columns = ("density", "dense ms", "sparse ms", "ratio", "useful GFLOP/s", "of peak")
     print(f"{'layer':42} " + " ".join(f"{name:>9}" for name in columns))
     chosen = [spec for spec in layers.LAYERS if arguments.only in spec.name]
     rows = []
-    for row in layers.measure_all(arguments.density, chosen, arguments.rounds):
+    for row in layers.measure_all(arguments.density, chosen, arguments.rounds, arguments.clock):
         rows.append(row.record())
         timings = f"{row.dense_ms:9.2f} {row.sparse_ms:9.2f} {row.ratio:8.2f}x"
         print(
@@ -54,7 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"machine": about, "peak_gflops": peak, "rounds": arguments.rounds, "rows": rows}, file, indent=1)
+            json.dump(
+                {
+                    "machine": about,
+                    "peak_gflops": peak,
+                    "rounds": arguments.rounds,
+                    "clock": arguments.clock,
+                    "rows": rows,
+                },
+                file,
+                indent=1,
+            )
     return 0
 
 

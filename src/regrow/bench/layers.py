@@ -113,7 +113,7 @@ def _sparse_candidates(
     }
 
 
-def measure(spec: LayerSpec, density: float, rounds: int = 9) -> LayerResult:
+def measure(spec: LayerSpec, density: float, rounds: int = 9, clock: str = "wall") -> LayerResult:
     """One row of the table."""
     torch.manual_seed(0)
     module, x = spec.module(), spec.input()
@@ -125,7 +125,7 @@ def measure(spec: LayerSpec, density: float, rounds: int = 9) -> LayerResult:
     pattern = SparsePattern(mask, window_of(module))
     dense = _dense_candidates(spec, module, x, grad)
     sparse = _sparse_candidates(module, x, grad, pattern)
-    seconds = medians({**dense, **sparse}, rounds)
+    seconds = medians({**dense, **sparse}, rounds, clock)
     best = min(dense, key=seconds.__getitem__)
     total = sum(seconds[name] for name in sparse)
     pixels = y.shape[2] * y.shape[3] if y.dim() == 4 else 1
@@ -144,9 +144,9 @@ def measure(spec: LayerSpec, density: float, rounds: int = 9) -> LayerResult:
 
 
 def measure_all(
-    densities: Sequence[float], layers: Sequence[LayerSpec] = LAYERS, rounds: int = 9
+    densities: Sequence[float], layers: Sequence[LayerSpec] = LAYERS, rounds: int = 9, clock: str = "wall"
 ) -> Iterator[LayerResult]:
     """All rows, as they are measured."""
     for spec in layers:
         for density in densities:
-            yield measure(spec, density, rounds)
+            yield measure(spec, density, rounds, clock)
