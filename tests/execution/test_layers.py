@@ -76,7 +76,7 @@ def test_place_in_the_model_is_kept(make, shape):
 
 
 def test_update_takes_the_new_mask():
-    dense, sparse, execution, mask = masked_pair(LAYERS[5][0])
+    dense, sparse, execution, _mask = masked_pair(LAYERS[5][0])
     x = torch.randn(LAYERS[5][1])
     sparse(x).sum().backward()
     other = random_mask(dense.weight, seed=1)
@@ -225,7 +225,7 @@ def test_training_matches_masked_dense():
 
 
 def test_compile_does_not_break():
-    _, sparse, _, mask = masked_pair(LAYERS[5][0])
+    _, sparse, _, _mask = masked_pair(LAYERS[5][0])
     x = torch.randn(LAYERS[5][1])
     expected = gradients(sparse, x, torch.ones(3, 8, 5, 4))
     compiled = torch.compile(sparse, backend="aot_eager", fullgraph=True)

@@ -8,7 +8,7 @@ from regrow.execution.layout import is_travel
 from tests.execution.cases import dense, random_case, tensors
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
-FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps, above what orders of summation do
+FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps
 EPS = torch.finfo(torch.float32).eps
 
 

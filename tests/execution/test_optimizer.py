@@ -62,7 +62,7 @@ def test_adamw_is_torch_adamw(options):
 
 
 def test_missing_entries_are_not_touched():
-    pattern, weight, grads = start()
+    pattern, weight, _grads = start()
     weight[~pattern.mask] = 7.0
     sgd_step(weight, torch.ones(SHAPE), torch.ones(SHAPE), pattern, lr=0.1, momentum=0.9, weight_decay=0.1)
     assert (weight[~pattern.mask] == 7.0).all()

@@ -24,7 +24,7 @@ COMMANDS: dict[str, str] = {
 }
 
 
-CONFIGURED = ("train", "plan")
+CONFIGURED = ("train", "plan", "sweep")
 
 
 def build_parser() -> argparse.ArgumentParser:

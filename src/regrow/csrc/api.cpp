@@ -12,6 +12,8 @@
 namespace regrow {
 namespace {
 
+constexpr int64_t kSerialBelow = 1 << 14;
+
 void parallel_openmp(int parts, const std::function<void(int)>& body) {
   if (parts == 1) return body(0);
 #ifdef _OPENMP
@@ -44,8 +46,8 @@ bool use_avx2() {
   return chosen;
 }
 
-Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads}; }
-Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads}; }
+Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads, kSerialBelow}; }
+Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads, kSerialBelow}; }
 
 template <class F>
 int guarded(F body) {
@@ -95,12 +97,18 @@ REGROW_API int64_t regrow_plan_entries(const void* plan) { return int64_t(static
 // One copy of the interface per precision.
 #define REGROW_FOR_EACH_PRECISION(DEFINE) DEFINE(float, f32) DEFINE(double, f64)
 
-#define DEFINE_PASSES(T, SUFFIX)                                                                                                             \
-  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples, int threads) { \
-    return guarded([&] { runner_##SUFFIX(threads).forward(*static_cast<const Plan*>(plan), x, weight, bias, y, samples); });                 \
-  }                                                                                                                                          \
-  REGROW_API int regrow_weight_gradient_##SUFFIX(const void* plan, const T* x, const T* grad, T* gradient, int64_t samples, int threads) {   \
-    return guarded([&] { runner_##SUFFIX(threads).weight_gradient(*static_cast<const Plan*>(plan), x, grad, gradient, samples); });          \
+#define DEFINE_PASSES(T, SUFFIX)                                                                                                              \
+  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, int threads) { \
+    return guarded([&] { runner_##SUFFIX(threads).forward(*static_cast<const Plan*>(plan), x, weights, bias, y, samples); });                 \
+  }                                                                                                                                           \
+  REGROW_API int regrow_weight_gradient_##SUFFIX(const void* plan, const T* x, const T* grad, T* gradient, int64_t samples, int threads) {    \
+    return guarded([&] { runner_##SUFFIX(threads).weight_gradient(*static_cast<const Plan*>(plan), x, grad, gradient, samples); });           \
+  }                                                                                                                                           \
+  REGROW_API int regrow_gather_##SUFFIX(const T* dense, const uint32_t* position, int64_t count, T* present, int threads) {                   \
+    return guarded([&] { runner_##SUFFIX(threads).gather(dense, position, count, present); });                                                \
+  }                                                                                                                                           \
+  REGROW_API int regrow_scatter_##SUFFIX(const T* present, const uint32_t* position, int64_t count, T* dense, int threads) {                  \
+    return guarded([&] { runner_##SUFFIX(threads).scatter(present, position, count, dense); });                                               \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 

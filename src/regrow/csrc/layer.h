@@ -14,11 +14,18 @@ struct Runner {
   const Kernels<T>& kernels;
   ParallelFor parallel;
   int threads;
+  int64_t serial_below;  // vector multiply-adds that are not worth waking threads for
 
-  // y = plan(x) with the values of the dense `weight`; bias may be null. Also the input gradient, on the transposed plan.
-  void forward(const Plan& plan, const T* x, const T* weight, const T* bias, T* y, int64_t samples) const;
-  // gradient[w] of every weight in the plan <- the sum over samples and pixels; other elements of `gradient` are not touched.
+  int parts_for(int64_t work) const { return work < serial_below ? 1 : threads; }
+
+  // y = plan(x) with the present weights in mask order; bias may be null. Also the input gradient, on the transposed plan.
+  void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const;
+  // gradient[w] of every weight in the plan <- the sum over samples and pixels; weights that only meet padding are not touched.
   void weight_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
+
+  // present[i] <- dense[position[i]], and back.
+  void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
+  void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;
 };
 
 extern template struct Runner<float>;

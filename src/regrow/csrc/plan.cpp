@@ -124,16 +124,16 @@ void by_input(std::vector<Entry>& entries) {
                    [](const Entry& a, const Entry& b) { return std::tie(a.in, a.dy, a.dx) < std::tie(b.in, b.dy, b.dx); });
 }
 
-// Calls visit(out channel, in channel, ky, kx, flat index) for every weight present.
+// Calls visit(out channel, in channel, ky, kx, rank) for every weight present, in row-major order.
 template <class F>
 void for_each_weight(const Geometry& g, const uint8_t* mask, F visit) {
   const int per_group_in = g.in_channels / g.groups, per_group_out = g.out_channels / g.groups;
-  uint32_t flat = 0;
+  uint32_t rank = 0;
   for (int o = 0; o < g.out_channels; o++)
     for (int i = 0; i < per_group_in; i++)
       for (int ky = 0; ky < g.kernel_rows; ky++)
-        for (int kx = 0; kx < g.kernel_cols; kx++, flat++)
-          if (mask[flat]) visit(o, o / per_group_out * per_group_in + i, ky, kx, flat);
+        for (int kx = 0; kx < g.kernel_cols; kx++)
+          if (*mask++) visit(o, o / per_group_out * per_group_in + i, ky, kx, rank++);
 }
 
 Fold fold_of(const std::vector<uint32_t>& source) {
@@ -169,8 +169,8 @@ Stencil pointwise(const Geometry& g, const uint8_t* mask, Pass pass) {
   Stencil s = empty_matrix(forward ? g.in_channels : g.out_channels, forward ? g.out_channels : g.in_channels);
   s.lanes_per_sample = g.out_rows * g.out_cols;
   std::vector<Entry> entries;
-  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int, int, uint32_t flat) {
-    entries.push_back(forward ? Entry{o, i, 0, 0, flat} : Entry{i, o, 0, 0, flat});
+  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
+    entries.push_back(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
   });
   by_input(entries);
   choose_blocks(s, entries.size());
@@ -185,14 +185,14 @@ Stencil unrolled(const Geometry& g, const uint8_t* mask, Pass pass) {
   Stencil s = empty_matrix(forward ? in : out, forward ? out : in);
   if (forward) s.pixels_per_bias = g.out_rows * g.out_cols;
   std::vector<Entry> entries;
-  for_each_weight(g, mask, [&](int o, int i, int ky, int kx, uint32_t flat) {
+  for_each_weight(g, mask, [&](int o, int i, int ky, int kx, uint32_t rank) {
     for (int y = 0; y < g.out_rows; y++)
       for (int x = 0; x < g.out_cols; x++) {
         const int row = y * g.stride_rows + ky * g.dilation_rows - g.pad_top;
         const int col = x * g.stride_cols + kx * g.dilation_cols - g.pad_left;
         if (row < 0 || row >= g.in_rows || col < 0 || col >= g.in_cols) continue;
         const uint32_t from = (i * g.in_rows + row) * g.in_cols + col, to = (o * g.out_rows + y) * g.out_cols + x;
-        entries.push_back(forward ? Entry{to, from, 0, 0, flat} : Entry{from, to, 0, 0, flat});
+        entries.push_back(forward ? Entry{to, from, 0, 0, rank} : Entry{from, to, 0, 0, rank});
       }
   });
   by_input(entries);
@@ -252,11 +252,11 @@ std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
   const AxisPlan cols = plan_axis({g.kernel_cols, g.stride_cols, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
   const int across = int(cols.residues.size());
   std::vector<std::vector<Entry>> entries(rows.residues.size() * across);
-  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t flat) {
+  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t rank) {
     const Tap y = rows.taps[ky], x = cols.taps[kx];
     if (y.residue < 0 || x.residue < 0) return;
     const bool forward = pass == Pass::forward;
-    entries[y.residue * across + x.residue].push_back({forward ? o : i, forward ? i : o, y.offset, x.offset, flat});
+    entries[y.residue * across + x.residue].push_back({forward ? o : i, forward ? i : o, y.offset, x.offset, rank});
   });
   std::vector<Stencil> stencils;
   for (size_t r = 0; r < entries.size(); r++) {
@@ -280,7 +280,6 @@ size_t Plan::entries() const {
 
 Plan build_plan(const Geometry& g, const uint8_t* mask, Pass pass) {
   Plan plan;
-  plan.weights = size_t(g.out_channels) * (g.in_channels / g.groups) * g.kernel_rows * g.kernel_cols;
   const bool one_tap = g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1;
   const int pixels = g.out_rows * g.out_cols;
   if (one_tap && g.pad_top == 0 && g.pad_left == 0 && g.in_rows == g.out_rows && g.in_cols == g.out_cols) {

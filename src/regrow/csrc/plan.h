@@ -61,7 +61,7 @@ struct Stencil {
   std::vector<uint32_t> block_begin;  // [out blocks x in blocks + 1] -> visits
   std::vector<Visit> visits;          // inside a block by length: the inner loop's exit becomes predictable
   std::vector<uint32_t> unit;         // entry -> pixel of the packed input block
-  std::vector<uint32_t> source;       // entry -> flat index in the dense weight
+  std::vector<uint32_t> source;       // entry -> which present weight (in row-major order of the mask)
 
   int in_blocks() const { return (in_channels + in_block - 1) / in_block; }
   int out_blocks() const { return (out_channels + out_block - 1) / out_block; }
@@ -76,7 +76,6 @@ struct Fold {
 struct Plan {
   std::vector<Stencil> stencils;
   Fold fold;  // empty where every entry has its own weight
-  size_t weights = 0;
   size_t entries() const;
 };
 

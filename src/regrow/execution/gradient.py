@@ -1,4 +1,4 @@
-"""Weight gradients of dense shape without dense work: a zeroed buffer that is reused while nobody else holds or changed it."""
+"""Weight gradients of dense shape without dense work: a zeroed buffer, reused while nobody else holds or changed it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-import regrow.execution.ops  # noqa: F401  (registers the operators)
+from regrow.execution.ops import gather
 from regrow.execution.pattern import SparsePattern
 
 
 class GradientBuffer:
     """Lends a dense-shaped tensor whose elements outside the pattern are zero.
 
-    The next loan reuses the memory only if (a) no tensor of the last loan is alive, so a kept or accumulating `.grad` is never
-    overwritten, and (b) nobody wrote into it in place since (version counter); otherwise it is allocated or cleared anew.
+    The next loan reuses the memory only if (a) no tensor of the last loan is alive, so a kept or accumulating `.grad`
+    is never overwritten, and (b) nobody wrote into it in place since (version counter); else it is renewed or cleared.
     """
 
     def __init__(self) -> None:
@@ -29,8 +29,7 @@ class GradientBuffer:
             self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
         elif memory._version != self._version:
             memory.zero_()
-        loan = memory.detach()
-        return loan
+        return memory.detach()
 
     def written(self) -> None:
         """Record that the pattern's positions of the loan were written, and nothing else."""
@@ -77,19 +76,20 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        ctx.save_for_backward(x, weight)
+        present = gather(weight, pattern)
+        ctx.save_for_backward(x, weight, present)
         ctx.pattern, ctx.buffer, ctx.dense, ctx.has_bias = pattern, buffer, dense, bias is not None
-        return torch.ops.regrow.sparse_forward(x, weight, bias, pattern.number)
+        return torch.ops.regrow.sparse_forward(x, present, bias, pattern.number)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
-        x, weight = ctx.saved_tensors
+        x, weight, present = ctx.saved_tensors
         number = ctx.pattern.number
         dx = dw = db = None
         if ctx.needs_input_grad[0]:
-            dx = torch.ops.regrow.sparse_input_gradient(grad, weight, number, x.shape[2], x.shape[3])
+            dx = torch.ops.regrow.sparse_input_gradient(grad, present, number, x.shape[2], x.shape[3])
         if ctx.needs_input_grad[1]:
             if ctx.dense:
                 dw = dense_weight_gradient(x, grad, ctx.pattern)

@@ -1,7 +1,7 @@
 """Switches how a layer computes: `attach` lets a Linear or Conv layer run on native sparse kernels, in place.
 
-The module keeps its identity, its dense-shaped `weight`, its hooks and its `state_dict`; only its class changes to a subclass
-with another `forward`. `Execution.detach()` switches back.
+The module keeps its identity, its dense-shaped `weight`, its hooks and its `state_dict`; only its class changes to a
+subclass with another `forward`. `Execution.detach()` switches back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
             return super().forward(x)
         if x.dim() not in (2, 3):
             raise ValueError(
-                f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, length) or ({self.in_channels}, length)"
+                f"input has shape {tuple(x.shape)}, expected (N, C, length) or (C, length) with C = {self.in_channels}"
             )
         y = self._compute((x if x.dim() == 3 else x[None])[:, :, None, :])[:, :, 0, :]
         return y if x.dim() == 3 else y[0]
@@ -68,7 +68,7 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
             return super().forward(x)
         if x.dim() not in (3, 4):
             raise ValueError(
-                f"input has shape {tuple(x.shape)}, expected (N, {self.in_channels}, H, W) or ({self.in_channels}, H, W)"
+                f"input has shape {tuple(x.shape)}, expected (N, C, H, W) or (C, H, W) with C = {self.in_channels}"
             )
         y = self._compute(x if x.dim() == 4 else x[None])
         return y if x.dim() == 4 else y[0]
@@ -126,7 +126,7 @@ class Execution:
         self.live = True
 
     def dense_gradient(self, on: bool) -> None:
-        """In a growth window: following forward passes get the full dense weight gradient; otherwise zero outside the mask."""
+        """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""
         self._dense = on
 
     def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The native library: finds it beside the package, loads it after torch (one OpenMP run time), calls it with checked results."""
+"""The native library: found beside the package, loaded after torch (one OpenMP run time), its results checked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def library() -> ctypes.CDLL:
     path = library_path()
     if path is None:
         raise NativeError(
-            "regrow's native kernels are not built, so execution='sparse' cannot run. Install a C++17 compiler and reinstall regrow "
-            "(from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
+            "regrow's native kernels are not built, so execution='sparse' cannot run. Install a C++17 compiler and "
+            "reinstall regrow (from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
         )
     loaded = ctypes.CDLL(str(path))
     loaded.regrow_isa.restype = ctypes.c_char_p

@@ -3,7 +3,8 @@
 y  = sparse_forward(x, weight, bias, pattern)          dx = sparse_input_gradient(grad, weight, pattern, rows, cols)
 dW = sparse_weight_gradient(x, grad, pattern)          dense shape, zero outside the pattern's gradient mask
 
-`pattern` is the number of a `SparsePattern`: lists live on the native side, and a topology update needs no recompilation.
+`weight` is the dense-shaped weight or, saving a pass over it, `gather(weight, pattern)`: present weights in mask order.
+`pattern` is the number of a `SparsePattern`: lists live on the native side, a topology update needs no recompilation.
 """
 
 from __future__ import annotations
@@ -44,16 +45,33 @@ def _output_shape(x: Tensor, p: SparsePattern) -> tuple[int, int, int, int]:
     return (x.shape[0], p.out_channels, *p.window.output_size(x.shape[2], x.shape[3]))
 
 
+def gather(weight: Tensor, p: SparsePattern) -> Tensor:
+    """The present elements of a dense-shaped weight, in row-major order of the mask."""
+    _checked("weight", weight, tuple(p.mask.shape), weight.dtype)
+    positions = p.positions()
+    present = weight.new_empty(positions.numel())
+    native.call("gather", weight.dtype, weight.detach().contiguous(), positions, positions.numel(), present)
+    return present
+
+
+def _present(weight: Tensor, p: SparsePattern, dtype: torch.dtype) -> Tensor:
+    if weight.dim() == 1:
+        _checked("weight", weight, (p.nnz,), dtype)
+        return weight.contiguous()
+    _checked("weight", weight, tuple(p.mask.shape), dtype)
+    return gather(weight, p)
+
+
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, pattern: int) -> Tensor:
     p = pattern_of(pattern)
     _check_input(x, p.in_channels, "x")
-    _checked("weight", weight, tuple(p.mask.shape), x.dtype)
+    present = _present(weight, p, x.dtype)
     if bias is not None:
         _checked("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
     y = empty_travel(_output_shape(x, p), x)
     plan = p.plan("forward", x.shape[2], x.shape[3])
-    native.call("forward", x.dtype, plan, to_travel(x), weight.contiguous(), bias, y, x.shape[0])
+    native.call("forward", x.dtype, plan, to_travel(x), present, bias, y, x.shape[0])
     return y
 
 
@@ -61,10 +79,10 @@ def _input_gradient(grad: Tensor, weight: Tensor, pattern: int, rows: int, cols:
     p = pattern_of(pattern)
     _check_input(grad, p.out_channels, "grad")
     _checked("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
-    _checked("weight", weight, tuple(p.mask.shape), grad.dtype)
+    present = _present(weight, p, grad.dtype)
     dx = empty_travel((grad.shape[0], p.in_channels, rows, cols), grad)
     plan = p.plan("input_gradient", rows, cols)
-    native.call("forward", grad.dtype, plan, to_travel(grad), weight.contiguous(), None, dx, grad.shape[0])
+    native.call("forward", grad.dtype, plan, to_travel(grad), present, None, dx, grad.shape[0])
     return dx
 
 
@@ -76,7 +94,10 @@ def _weight_gradient_(out: Tensor, x: Tensor, grad: Tensor, pattern: int) -> Non
     if not out.is_contiguous():
         raise ValueError("out must be contiguous")
     plan = p.plan("weight_gradient", x.shape[2], x.shape[3])
-    native.call("weight_gradient", x.dtype, plan, to_travel(x), to_travel(grad), out, x.shape[0])
+    positions = p.positions("weight_gradient")
+    gradient = x.new_zeros(positions.numel())
+    native.call("weight_gradient", x.dtype, plan, to_travel(x), to_travel(grad), gradient, x.shape[0])
+    native.call("scatter", x.dtype, gradient, positions, positions.numel(), out)
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, pattern: int) -> Tensor:

@@ -1,6 +1,6 @@
-"""Optimizer steps that touch present weights only, with torch's arithmetic; missing entries of all tensors stay as they are.
+"""Optimizer steps that touch present weights only, with torch's arithmetic; missing entries stay as they are.
 
-The dense-shaped step of a large sparse layer costs more than its sparse forward and backward pass; these cost O(non-zeros).
+The dense-shaped step of a large sparse layer costs more than its sparse passes; these cost O(non-zeros).
 """
 
 from __future__ import annotations

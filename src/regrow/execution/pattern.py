@@ -35,7 +35,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Window:
-    """Kernel, stride, padding (top, left, bottom, right), dilation and groups of a layer; a Linear is a 1 x 1 window."""
+    """Kernel, stride, padding (top, left, bottom, right), dilation, groups of a layer; a Linear is a 1 x 1 window."""
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
@@ -64,8 +64,8 @@ class SparsePattern:
     Args:
         mask: bool, shaped like the layer's weight: (out, in), (out, in, k) or (out, in, kh, kw).
         window: the layer's geometry.
-        gradient_mask: positions at which weight gradients are computed; None means `mask`. A superset serves methods whose
-            backward set is larger than their forward set.
+        gradient_mask: positions at which weight gradients are computed; None means `mask`. A superset serves methods
+            whose backward set is larger than their forward set.
     """
 
     mask: Tensor
@@ -101,7 +101,7 @@ class SparsePattern:
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
         self._plans: dict[tuple[str, int, int], _Plan] = {}
-        self._positions: Tensor | None = None
+        self._positions: dict[str, Tensor] = {}
 
     @property
     def out_channels(self) -> int:
@@ -113,11 +113,13 @@ class SparsePattern:
         """Input channels or features over all groups."""
         return self.mask.shape[1] * self.window.groups
 
-    def positions(self) -> Tensor:
-        """Flat indices of the present weights, int32, ascending."""
-        if self._positions is None:
-            self._positions = self.mask.flatten().nonzero().flatten().to(torch.int32)
-        return self._positions
+    def positions(self, use: str = "forward") -> Tensor:
+        """Flat indices of the present weights (for `weight_gradient`: of the gradient mask), int32, ascending."""
+        own = use == "weight_gradient" and self.gradient_mask is not None
+        key, mask = ("weight_gradient", self.gradient_mask) if own else ("forward", self.mask)
+        if key not in self._positions:
+            self._positions[key] = mask.flatten().nonzero().flatten().to(torch.int32)
+        return self._positions[key]
 
     def plan(self, use: str, rows: int, cols: int) -> ctypes.c_void_p:
         """The native plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols."""

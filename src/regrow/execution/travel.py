@@ -1,7 +1,7 @@
 """Lets the layout travel: modules between sparse layers keep [C][H][W][N] with fast native code, reversibly.
 
-Only modules of exactly the listed torch classes change their class; hooks, parameters, buffers and `state_dict` stay. Everything
-else receives tensors with legal strides and stays correct.
+Only modules of exactly the listed torch classes change their class; hooks, parameters, buffers and `state_dict` stay.
+Everything else receives tensors with legal strides and stays correct.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Benchmarks: sparse execution against dense torch at its fastest setting, in the same run."""

@@ -1,0 +1,39 @@
+"""Fair timing: candidates interleaved round by round, medians, and the same allocator settings for all."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+
+
+def tune_allocator() -> bool:
+    """Let glibc keep large buffers instead of returning them after each step; False where this is not glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, 1 << 30) and mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1))
+
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
+
+
+def medians(candidates: Mapping[str, Callable[[], object]], rounds: int, clock: str = "wall") -> dict[str, float]:
+    """Median seconds of each candidate, measured in turns after one warm-up each.
+
+    The `cpu` clock counts the calling thread only: for one thread on a machine that others use too.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    for candidate in candidates.values():
+        candidate()
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, candidate in candidates.items():
+            begin = CLOCKS[clock]()
+            candidate()
+            seconds[name].append(CLOCKS[clock]() - begin)
+    return {name: statistics.median(values) for name, values in seconds.items()}

@@ -1,0 +1,165 @@
+// Drives the kernels with std::thread against plain loops in double precision, for every kernel table of this machine.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "layer.h"
+
+using namespace regrow;
+
+namespace {
+
+void parallel_threads(int parts, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int part = 1; part < parts; part++) threads.emplace_back([&body, part] { body(part); });
+  body(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::mt19937 random_bits(1);
+int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_bits); }
+
+template <class T>
+std::vector<T> random_values(size_t count) {
+  std::normal_distribution<double> normal;
+  std::vector<T> values(count);
+  for (T& value : values) value = T(normal(random_bits));
+  return values;
+}
+
+struct Case {
+  Geometry g;
+  int samples;
+  std::vector<uint8_t> mask;
+  size_t in_size() const { return size_t(g.in_channels) * g.in_rows * g.in_cols * samples; }
+  size_t out_size() const { return size_t(g.out_channels) * g.out_rows * g.out_cols * samples; }
+};
+
+Case random_case() {
+  for (;;) {
+    Case c;
+    Geometry& g = c.g;
+    g.groups = pick(1, 2);
+    g.in_channels = g.groups * pick(1, 20), g.out_channels = g.groups * pick(1, 12);
+    g.in_rows = pick(1, 9), g.in_cols = pick(1, 11);
+    g.kernel_rows = pick(1, 3), g.kernel_cols = pick(1, 3);
+    g.stride_rows = pick(1, 3), g.stride_cols = pick(1, 3);
+    g.pad_top = pick(0, 2), g.pad_left = pick(0, 2);
+    g.dilation_rows = pick(1, 2), g.dilation_cols = pick(1, 2);
+    const int room_rows = g.in_rows + 2 * g.pad_top - g.dilation_rows * (g.kernel_rows - 1) - 1;
+    const int room_cols = g.in_cols + 2 * g.pad_left - g.dilation_cols * (g.kernel_cols - 1) - 1;
+    if (room_rows < 0 || room_cols < 0) continue;
+    g.out_rows = room_rows / g.stride_rows + 1, g.out_cols = room_cols / g.stride_cols + 1;
+    c.samples = pick(0, 40);
+    c.mask.resize(size_t(g.out_channels) * (g.in_channels / g.groups) * g.kernel_rows * g.kernel_cols);
+    const int percent = pick(0, 4) * 25;
+    for (uint8_t& m : c.mask) m = pick(1, 100) <= percent;
+    return c;
+  }
+}
+
+// Calls visit(weight, input element, output element) for every multiply-add, sample 0.
+template <class F>
+void for_each_product(const Case& c, F visit) {
+  const Geometry& g = c.g;
+  const int ins = g.in_channels / g.groups, outs = g.out_channels / g.groups;
+  for (int o = 0; o < g.out_channels; o++)
+    for (int i = 0; i < ins; i++)
+      for (int ky = 0; ky < g.kernel_rows; ky++)
+        for (int kx = 0; kx < g.kernel_cols; kx++) {
+          const size_t w = ((size_t(o) * ins + i) * g.kernel_rows + ky) * g.kernel_cols + kx;
+          if (!c.mask[w]) continue;
+          for (int y = 0; y < g.out_rows; y++)
+            for (int x = 0; x < g.out_cols; x++) {
+              const int row = y * g.stride_rows + ky * g.dilation_rows - g.pad_top, col = x * g.stride_cols + kx * g.dilation_cols - g.pad_left;
+              if (row < 0 || row >= g.in_rows || col < 0 || col >= g.in_cols) continue;
+              const size_t channel = size_t(o / outs) * ins + i;
+              visit(w, ((channel * g.in_rows + row) * g.in_cols + col) * c.samples, ((size_t(o) * g.out_rows + y) * g.out_cols + x) * c.samples);
+            }
+        }
+}
+
+template <class T>
+void expect_near(const char* what, const std::vector<T>& actual, const std::vector<double>& expected) {
+  for (size_t i = 0; i < actual.size(); i++)
+    if (!(std::abs(double(actual[i]) - expected[i]) <= 1e-4 * (1 + std::abs(expected[i])))) {
+      std::printf("%s[%zu] = %g, expected %g\n", what, i, double(actual[i]), expected[i]);
+      std::exit(1);
+    }
+}
+
+template <class T>
+void check(const Kernels<T>& kernels, const Case& c, int threads) {
+  const Runner<T> run{kernels, parallel_threads, threads, 0};  // threads even for the smallest work
+  const auto x = random_values<T>(c.in_size()), grad = random_values<T>(c.out_size()), weight = random_values<T>(c.mask.size());
+  const auto bias = random_values<T>(c.g.out_channels);
+  std::vector<double> y_ref(c.out_size()), dx_ref(c.in_size()), dw_ref(c.mask.size());
+  for (size_t i = 0; i < y_ref.size(); i++) y_ref[i] = bias[i / (size_t(c.g.out_rows) * c.g.out_cols * c.samples)];
+  for_each_product(c, [&](size_t w, size_t in, size_t out) {
+    for (int n = 0; n < c.samples; n++) {
+      y_ref[out + n] += double(weight[w]) * x[in + n];
+      dx_ref[in + n] += double(weight[w]) * grad[out + n];
+      dw_ref[w] += double(x[in + n]) * grad[out + n];
+    }
+  });
+  std::vector<uint32_t> position;
+  for (uint32_t i = 0; i < c.mask.size(); i++)
+    if (c.mask[i]) position.push_back(i);
+  std::vector<T> y(c.out_size(), T(99)), dx(c.in_size(), T(99)), dw(c.mask.size()), present(position.size()), gradient(position.size());
+  run.gather(weight.data(), position.data(), int64_t(position.size()), present.data());
+  const Plan forward = build_plan(c.g, c.mask.data(), Pass::forward), backward = build_plan(c.g, c.mask.data(), Pass::input_gradient);
+  run.forward(forward, x.data(), present.data(), bias.data(), y.data(), c.samples);
+  run.forward(backward, grad.data(), present.data(), nullptr, dx.data(), c.samples);
+  run.weight_gradient(forward, x.data(), grad.data(), gradient.data(), c.samples);
+  run.scatter(gradient.data(), position.data(), int64_t(position.size()), dw.data());
+  expect_near("y", y, y_ref);
+  expect_near("dx", dx, dx_ref);
+  expect_near("dw", dw, dw_ref);
+}
+
+// The operations between layers touch every element once; sanitizers watch the borders.
+template <class T>
+void check_glue(const Kernels<T>& k) {
+  const Pool pool{3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1};
+  const int64_t lanes = 13, in = 3 * 7 * 6 * lanes, out = 3 * 4 * 3 * lanes, size = in / 3;
+  const auto x = random_values<T>(in), grad = random_values<T>(out), g = random_values<T>(in), ones = std::vector<T>(3, T(1));
+  std::vector<T> y(out), dx(in), mean(3), variance(3), z(in), dweight(3), dbias(3);
+  std::vector<uint8_t> winner(out);
+  const int parts = 2;
+  parallel_threads(parts, [&](int part) {
+    k.max_pool(pool, x.data(), y.data(), winner.data(), lanes, part, parts);
+    k.max_pool_backward(pool, grad.data(), winner.data(), dx.data(), lanes, part, parts);
+    k.channel_statistics(x.data(), 3, size, mean.data(), variance.data(), part, parts);
+    k.scale_shift(x.data(), ones.data(), mean.data(), z.data(), 3, size, true, part, parts);
+  });
+  parallel_threads(parts, [&](int part) {
+    k.norm_backward(x.data(), z.data(), g.data(), mean.data(), ones.data(), nullptr, dx.data(), dweight.data(), dbias.data(), 3, size, true, part, parts);
+  });
+  double total = 0, passed = 0;
+  for (T v : grad) total += v;
+  std::vector<T> pooled(in);
+  k.max_pool_backward(pool, grad.data(), winner.data(), pooled.data(), lanes, 0, 1);
+  for (T v : pooled) passed += v;
+  expect_near<double>("pooled gradient", {passed}, {total});
+}
+
+template <class T>
+void check_all(const char* name, const Kernels<T>& kernels, int cases) {
+  for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
+  check_glue(kernels);
+  std::printf("%s: %d random layers agree\n", name, cases);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int cases = argc > 1 ? std::atoi(argv[1]) : 150;
+  check_all("generic f32", generic_kernels_f32(), cases);
+  check_all("generic f64", generic_kernels_f64(), cases);
+#if defined(__x86_64__)
+  if (avx2_kernels_f32() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) check_all("avx2 f32", *avx2_kernels_f32(), cases);
+#endif
+}
