@@ -1,6 +1,7 @@
 """Every command on the sample data."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +140,16 @@ def test_own_image_folder(tmp_path):
     assert main([*arguments, "--out", str(run), *SMALL]) == 0
     assert json.loads((run / "result.json").read_text())["weights"] == 300 * 3 * 24 * 24 + 300 * 100 + 3 * 100
     assert main(["evaluate", str(run)]) == 0
+
+
+MINI = Path(__file__).parents[3] / "shared" / "data" / "imagenette-mini"
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not MINI.is_dir(), reason="needs a folder of real JPEGs beside the project")
+def test_resnet50_on_real_photographs(tmp_path):
+    arguments = ["train", "imagenet-resnet50", "--data.name", str(MINI), "--batch", "16", "--max-steps", "2"]
+    assert main([*arguments, "--eval-batch", "50", "--out", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["steps"] == 2
+    assert result["density"] == pytest.approx(0.15626087, abs=1e-6)
