@@ -19,6 +19,8 @@ class GrowthWindow:
     def __init__(self, parameters: list[SparseParameter], settings: Settings, ranks: Ranks) -> None:
         self.parameters, self.settings, self.ranks = parameters, settings, ranks
         self._next_due: int | None = None
+        # Asked for in every step, and slow to put together from a method's pieces.
+        self._needs = settings.method.needs
 
     @property
     def is_open(self) -> bool:
@@ -28,11 +30,11 @@ class GrowthWindow:
     @property
     def smooths(self) -> bool:
         """Whether gradients are collected into momentum, or only the last one counts."""
-        return bool(self.settings.method.needs & {"momentum", "present momentum"})
+        return bool(self._needs & {"momentum", "present momentum"})
 
     def length(self, step: int) -> int:
         """K in steps; 0 if the method never looks at missing weights."""
-        clock, needs = self.settings.clock, self.settings.method.needs
+        clock, needs = self.settings.clock, self._needs
         if clock is None:
             return 0
         lengths = [1 if "gradient" in needs else 0]
@@ -51,7 +53,7 @@ class GrowthWindow:
     def look_ahead(self, step: int) -> None:
         """Open or close for the step after ``step`` finished ones."""
         clock = self.settings.clock
-        if clock is None or not self.settings.method.needs:
+        if clock is None or not self._needs:
             return
         coming = step if clock.when.phase == "instead" else step + 1
         if self._next_due is None or self._next_due < coming:

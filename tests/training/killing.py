@@ -1,9 +1,9 @@
-"""Kill a run again and again, let it finish, and compare: a script, so that the processes it kills are its own.
+"""Kill runs again and again, let them finish, and compare: a script, so that the processes it kills are its own.
 
-    python -m tests.training.killing CASE KILLS HOW WORK
+    python -m tests.training.killing WORK CASE:HOW:KILLS ...
 
-HOW is ``clock`` (SIGKILL from outside at random instants) or ``point`` (the process kills itself before, within or after the n-th
-write, rename, removal or mask change, n random). Prints one JSON object.
+HOW is ``clock`` (SIGKILL from outside at random instants), ``ask`` (SIGINT or SIGTERM, likewise) or ``point`` (the process kills
+itself before, within or after the n-th write, rename, removal or mask change, n random). Prints one JSON object.
 """
 
 import json
@@ -19,7 +19,7 @@ import torch
 
 from regrow.network import SparseNetwork
 from regrow.training import checkpoint, files, metrics
-from regrow.training.main import train
+from regrow.training.main import STOPPED, train
 from tests.training import tiny
 
 MANY = 400
@@ -92,13 +92,27 @@ def start(config, folder, fate=None):
 
 
 def finish(child):
-    """True if the child came to its end, False if it was killed; anything else is an error."""
+    """True if the child came to its end, False if it was killed or stopped on request; anything else is an error."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return False
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == STOPPED:
         return False
     if status:
         raise SystemExit(f"a run failed with status {status}")
     return True
+
+
+def ask(child, draw, folder, seconds):
+    """Send a signal once the run has made a step, which is when it listens."""
+    rows = folder / "speed.jsonl"
+    before = rows.stat().st_mtime_ns if rows.is_file() else 0
+    while not (rows.is_file() and rows.stat().st_mtime_ns > before and rows.stat().st_size):
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        time.sleep(0.005)
+    time.sleep(draw.uniform(0, seconds / 4))
+    os.kill(child, draw.choice([signal.SIGINT, signal.SIGTERM]))
 
 
 def attempt(how, draw, config, folder, seconds):
@@ -107,40 +121,46 @@ def attempt(how, draw, config, folder, seconds):
         fate = Fate(draw.randint(1, MANY), draw.choice(["before", "within", "after"]))
         return finish(start(config, folder, fate))
     child = start(config, folder)
+    if how == "ask":
+        ask(child, draw, folder, seconds)
+        return finish(child)
     time.sleep(draw.uniform(0, seconds))
     os.kill(child, signal.SIGKILL)
     return finish(child)
 
 
-def main(case, kills, how, work):
-    torch.set_num_threads(1)
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports what every child would import again
-    work = Path(work)
+def punish(case, how, kills, work):
+    """Let one run finish in peace and others not, until so many kills are spent."""
     config = tiny.config(tiny.write_data(work / "data.npz"), **tiny.CASES[case])
+    whole = work / "whole"
     began = time.monotonic()
-    finish(start(config, work / "whole"))
+    finish(start(config, whole))
     seconds, draw = time.monotonic() - began, random.Random(f"{case} {how}")
-    report = {
-        "whole": tiny.digests(work / "whole"),
-        "runs": [],
-        "killed": 0,
-        "leftovers": tiny.leftovers(work / "whole"),
-    }
+    report = {"whole": tiny.digests(whole), "runs": [], "killed": 0, "leftovers": tiny.leftovers(whole)}
     while report["killed"] < kills:
         folder = work / f"killed-{len(report['runs'])}"
         done = False
         while not done:
-            done = (
-                attempt(how, draw, config, folder, seconds)
-                if report["killed"] < kills
-                else finish(start(config, folder))
-            )
+            spare = report["killed"] >= kills
+            done = finish(start(config, folder)) if spare else attempt(how, draw, config, folder, seconds)
             report["killed"] += not done
         report["runs"].append(tiny.digests(folder))
         report["leftovers"] += tiny.leftovers(folder)
         shutil.rmtree(folder)
-    print(json.dumps(report))
+    return report
+
+
+def main(work, *tasks):
+    torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports what every child would import again
+    reports = {}
+    for task in tasks:
+        case, how, kills = task.split(":")
+        folder = Path(work) / f"{case}-{how}"
+        folder.mkdir()
+        reports[task] = punish(case, how, int(kills), folder)
+    print(json.dumps(reports))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(*sys.argv[1:])

@@ -174,7 +174,7 @@ def test_no_whole_checkpoint_is_an_error_that_names_the_remedy(tmp_path):
         cut(checkpoints.save(step, {"w": torch.ones(3)}) / "tensors.safetensors")
     with (
         pytest.warns(UserWarning, match="SHA-256"),
-        pytest.raises(StateError, match="no checkpoint .* delete that folder"),
+        pytest.raises(StateError, match=r"no checkpoint .* delete that folder"),
     ):
         checkpoints.latest()
     assert len(checkpoints.paths()) == 2

@@ -17,10 +17,19 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **more}
 
 
-def kill(case, kills, how, work):
-    command = [sys.executable, "-m", "tests.training.killing", case, str(kills), how, str(work)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=1500)
-    logs = "".join(path.read_text()[-2000:] for path in work.glob("*.log"))
+TASKS = [
+    "sparse-momentum:clock:5",
+    "whole-momentum:ask:4",
+    "rigl:point:5",
+    "top-kast:point:5",
+    "linear:point:5",
+]
+
+
+def kill(work, *tasks):
+    command = [sys.executable, "-m", "tests.training.killing", str(work), *tasks]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=3000)
+    logs = "".join(path.read_text()[-2000:] for path in work.rglob("*.log"))
     assert done.returncode == 0, done.stderr + logs
     return json.loads(done.stdout)
 
@@ -35,21 +44,17 @@ def check(report, kills):
     assert not report["leftovers"]
 
 
-def test_five_kills_at_random_instants_change_nothing(tmp_path):
-    check(kill("sparse-momentum", 5, "clock", tmp_path), 5)
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    return kill(tmp_path_factory.mktemp("kills"), *TASKS)
 
 
-@pytest.mark.parametrize("case", ["rigl", "top-kast", "linear"])
-def test_kills_inside_saves_and_topology_updates_change_nothing(case, tmp_path):
-    check(kill(case, 5, "point", tmp_path), 5)
-
-
-@pytest.mark.deep
-def test_fifty_kills_at_random_instants_change_nothing(tmp_path):
-    check(kill("rigl", 50, "clock", tmp_path), 50)
+@pytest.mark.parametrize("task", TASKS)
+def test_kills_at_random_instants_and_inside_saves_and_updates_change_nothing(task, reports):
+    check(reports[task], int(task.split(":")[2]))
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("case", CASES)
-def test_fifty_kills_inside_saves_and_topology_updates_change_nothing(case, tmp_path):
-    check(kill(case, 50, "point", tmp_path), 50)
+@pytest.mark.parametrize("task", ["rigl:clock:50", *(f"{case}:point:50" for case in CASES)])
+def test_fifty_kills_change_nothing(task, tmp_path):
+    check(kill(tmp_path, task)[task], 50)

@@ -52,9 +52,11 @@ def _list() -> int:
 
     from regrow.presets import PRESETS
 
-    table = Table("preset", "model", "data", "epochs", "batch", "method", "density", "scope")
+    table = Table()
+    for column in ("preset", "data", "epochs", "batch", "density", "scope"):
+        table.add_column(column, no_wrap=column == "preset")
     for name, c in PRESETS.items():
-        cells = (c.model, c.data.name, c.epochs, c.data.batch, c.sparse.method, f"{c.sparse.density:g}", c.sparse.scope)
+        cells = (c.data.name, c.epochs, c.data.batch, f"{c.sparse.density:g}", c.sparse.scope)
         table.add_row(name, *map(str, cells))
     Console().print(table)
     return 0

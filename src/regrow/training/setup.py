@@ -15,6 +15,7 @@ from regrow.data import Dataset
 from regrow.errors import ConfigurationError
 from regrow.handle import Handle
 from regrow.methods import build
+from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import Processes
 from regrow.training.traffic import SparseTraffic
@@ -44,11 +45,19 @@ def assemble(config: Config, processes: Processes) -> Parts:
     validation = load_split(config, "val") if held_out else None
     test = load_split(config, config.data.test_split)
     steps_per_epoch = train.steps_per_epoch(config.data.batch)
+    _check_shares(train, config, processes)
     network = build_model(config, train).to(processes.device)
     optimizer = build_optimizer(network, config)
     handle = make_sparse(config, network, optimizer, steps_per_epoch, train)
     forward, traffic = _wrap(config, network, handle, processes)
     return Parts(network, forward, optimizer, handle, train, validation, test, traffic, steps_per_epoch)
+
+
+def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
+    try:
+        train.batches(0, config.data.batch, world=processes.world)
+    except ValueError as error:
+        raise ConfigurationError(str(error).replace(" or set drop_last=True", "")) from error
 
 
 def build_model(config: Config, dataset: Dataset) -> nn.Module:
@@ -111,10 +120,17 @@ def _calibration(kind: str | None, config: Config, network: nn.Module, train: Da
     """One training batch for methods that prune before training."""
     if kind is None:
         return None
-    images, labels = next(train.batches(0, config.data.batch, seed=config.seed))
+    device = next(network.parameters()).device
+    images, labels = (part.to(device) for part in next(train.batches(0, config.data.batch, seed=config.seed)))
     if kind == "input":
         return images[:1]
-    return lambda: nn.functional.cross_entropy(network(images), labels)
+
+    def loss() -> torch.Tensor:
+        # Dropout too must not depend on what happened in the process before.
+        torch.default_generator.manual_seed(seed_of(config.seed, "calibration"))
+        return nn.functional.cross_entropy(network(images), labels)
+
+    return loss
 
 
 def _wrap(

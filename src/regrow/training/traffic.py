@@ -4,8 +4,7 @@ Gradients arrive masked, so only present entries carry information: the hook gat
 growth window the handle sends the missing weights' gradients besides.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: DistributedDataParallel inspects the hook's annotations and wants types, not text.
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn

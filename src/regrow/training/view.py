@@ -30,6 +30,7 @@ class PlainView:
         self.console.print(
             f"{start}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}",
             highlight=False,
+            soft_wrap=True,
         )
 
     def stepped(self, run: Run) -> None:
@@ -42,7 +43,9 @@ class PlainView:
         where = f"epoch {row['epoch']:6.2f}  step {row['step']:>7,}"
         what = f"{row['kind']:<10}  loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
         self.console.print(
-            f"{where}  {what}  density {row['density']:.2%}  {self.speed(run):,.0f} images/s", highlight=False
+            f"{where}  {what}  density {row['density']:.2%}  {self.speed(run):,.0f} images/s",
+            highlight=False,
+            soft_wrap=True,
         )
 
     def updated(self, run: Run) -> None:
@@ -51,12 +54,16 @@ class PlainView:
         layers = "  ".join(f"{layer.layer} {layer.density:.1%}" for layer in record.layers[:8])
         more = f"  (+{len(record.layers) - 8})" if len(record.layers) > 8 else ""
         self.console.print(
-            f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}", highlight=False
+            f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}",
+            highlight=False,
+            soft_wrap=True,
         )
 
     def stopped(self, run: Run) -> None:
         """Where the run stopped and how it goes on."""
-        self.console.print(f"stopped at step {run.step:,} and saved: the same command resumes", highlight=False)
+        self.console.print(
+            f"stopped at step {run.step:,} and saved: the same command resumes", highlight=False, soft_wrap=True
+        )
 
     def finished(self, run: Run, result: dict[str, Any]) -> None:
         """The final table."""
@@ -147,6 +154,6 @@ class TensorBoardView:
 def make_view(config: Config, folder: Path) -> Any:
     """A live bar on a terminal, plain lines elsewhere; the effective configuration first."""
     console = Console()
-    console.print(to_toml(config), highlight=False, markup=False)
+    console.print(to_toml(config), highlight=False, soft_wrap=True, markup=False)
     view: Any = LiveView(console, folder) if console.is_terminal else PlainView(console, folder)
     return TensorBoardView(view, folder) if config.tensorboard else view

@@ -1,0 +1,155 @@
+"""Every command on the sample data."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regrow.cli.main import main
+from regrow.cli.train import default_folder
+from regrow.presets import PRESETS
+from regrow.training.stored import evaluate_run
+
+SMALL = ["--max-steps", "3", "--threads", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "demo"
+    assert main(["train", "demo", "--out", str(folder), *SMALL]) == 0
+    return folder
+
+
+def test_train_writes_a_run(folder, capsys):
+    assert json.loads((folder / "result.json").read_text())["steps"] == 3
+    assert main(["train", "demo", "--out", str(folder), *SMALL]) == 0
+    output = capsys.readouterr().out
+    assert "resuming at step 3" in output
+    assert 'name = "mnist-sample"' in output, "the effective configuration is printed"
+    assert "test error" in output
+
+
+def test_train_goes_on_from_its_saved_configuration(folder, capsys):
+    assert main(["train", str(folder / "config.toml"), "--out", str(folder), "--max-steps", "4"]) == 0
+    assert "resuming at step 3" in capsys.readouterr().out
+
+
+def test_evaluate(folder, capsys):
+    assert main(["evaluate", str(folder)]) == 0
+    output = capsys.readouterr().out
+    step, scores = evaluate_run(folder)
+    assert f"step {step}: accuracy {scores.accuracy:.2%}" in output
+    assert "n = 1000" in output
+    assert scores.accuracy == json.loads((folder / "result.json").read_text())["test_accuracy"]
+    assert main(["evaluate", str(folder), "--split", "val"]) == 0
+    assert "n = 400" in capsys.readouterr().out
+
+
+def test_evaluate_before_the_first_checkpoint(tmp_path, capsys):
+    (tmp_path / "config.toml").write_text("")
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert "has no checkpoint yet" in capsys.readouterr().err
+
+
+def test_train_lists_presets_by_their_whole_names(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["train", "--list"]) == 0
+    output = capsys.readouterr().out
+    assert not [name for name in PRESETS if name not in output]
+
+
+def test_train_shows_the_configuration(capsys):
+    assert main(["train", "demo", "--show", "--density", "0.2", "--option.prune_rate", "0.4"]) == 0
+    output = capsys.readouterr().out
+    assert "density = 0.2\n" in output
+    assert "options = { prune_rate = 0.4 }" in output
+
+
+def test_default_folder_tells_configurations_apart():
+    names = {default_folder(config).name for config in PRESETS.values()}
+    assert len(names) == len(PRESETS)
+    assert default_folder(PRESETS["demo"]).name.startswith("lenet300-sparse-momentum-0.05-s0-")
+
+
+def test_plan(capsys):
+    assert main(["plan", "mnist-lenet5", "--density", "0.1"]) == 0
+    output = capsys.readouterr().out
+    assert "conv1" in output
+    assert "conv2" in output
+
+
+def test_methods(capsys):
+    assert main(["methods"]) == 0
+    assert main(["methods", "rigl"]) == 0
+    output = capsys.readouterr().out
+    assert "sparse-momentum" in output
+    assert "rigl(" in output
+
+
+def test_data(capsys):
+    assert main(["data"]) == 0
+    assert main(["data", "get", "mnist-sample"]) == 0
+    output = capsys.readouterr().out
+    assert "cifar10" in output
+    assert "mnist-sample is in" in output
+
+
+def test_doctor(capsys):
+    assert main(["doctor"]) == 0
+    output = capsys.readouterr().out
+    assert "torch" in output
+    assert "large buffers" in output
+    assert "tensorboard" in output
+
+
+def test_own_idx_folder(tmp_path, folder):
+    from regrow.data.idx import dump_idx
+
+    rng = np.random.default_rng(0)
+    data = tmp_path / "mine"
+    data.mkdir()
+    for part, count in (("train", 60), ("test", 12)):
+        (data / f"{part}-images-idx3-ubyte").write_bytes(
+            dump_idx(rng.integers(0, 256, (count, 10, 14)).astype(np.uint8))
+        )
+        (data / f"{part}-labels-idx1-ubyte").write_bytes(dump_idx((np.arange(count) % 3).astype(np.uint8)))
+    run = tmp_path / "run"
+    assert main(["train", "demo", "--data.name", str(data), "--batch", "20", "--out", str(run), *SMALL]) == 0
+    result = json.loads((run / "result.json").read_text())
+    assert result["weights"] == 300 * 140 + 300 * 100 + 3 * 100
+    assert main(["evaluate", str(run)]) == 0
+
+
+def test_own_image_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 6), ("val", 2)):
+        for name in ("cat", "dog", "owl"):
+            (tmp_path / "mine" / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 256, (40, 50, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "mine" / split / name / f"{number}.png")
+    run = tmp_path / "run"
+    arguments = ["train", "demo", "--data.name", str(tmp_path / "mine"), "--batch", "6", "--image-size", "24"]
+    assert main([*arguments, "--out", str(run), *SMALL]) == 0
+    assert json.loads((run / "result.json").read_text())["weights"] == 300 * 3 * 24 * 24 + 300 * 100 + 3 * 100
+    assert main(["evaluate", str(run)]) == 0
+
+
+MINI = Path(__file__).parents[3] / "shared" / "data" / "imagenette-mini"
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not MINI.is_dir(), reason="needs a folder of real JPEGs beside the project")
+def test_resnet50_on_real_photographs(tmp_path):
+    arguments = ["train", "imagenet-resnet50", "--data.name", str(MINI), "--batch", "16", "--max-steps", "2"]
+    assert main([*arguments, "--eval-batch", "50", "--out", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["steps"] == 2
+    assert result["density"] == pytest.approx(0.15626087, abs=1e-6)

@@ -1,0 +1,120 @@
+"""The command line: fast help, a frozen list of options, one-line errors."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import regrow
+from regrow.cli.main import COMMANDS, build_parser, main, options_of
+
+ROOT = Path(__file__).parents[2]
+
+# Frozen on purpose: a new command or option is a promise to users. Change this list only with the documentation.
+OPTIONS = {
+    "train": ["-h", "--help", "--out", "--list", "--show"],
+    "evaluate": ["-h", "--help", "--split"],
+    "data": ["-h", "--help", "--root"],
+    "plan": ["-h", "--help"],
+    "methods": ["-h", "--help"],
+    "report": ["-h", "--help", "--out"],
+    "doctor": ["-h", "--help"],
+}
+
+
+def python(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120, **options
+    )
+
+
+def test_commands_and_options_are_frozen():
+    assert options_of(build_parser()) == OPTIONS
+    assert list(COMMANDS) == list(OPTIONS)
+
+
+HELP = """
+import sys, time
+from regrow.cli.main import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+heavy = [name for name in ("torch", "numpy", "rich", "PIL", "matplotlib", "scipy") if name in sys.modules]
+print("\\nHEAVY", heavy)
+print("CPU", time.process_time())
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "demo", "--show", "--lr", "0.3"]])
+def test_help_is_light(arguments):
+    done = python("-c", HELP.format(arguments=arguments))
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+    # Not a wall time: processor time, which other programs on the machine hardly change; a tenth is usual.
+    assert float(done.stdout.rsplit("CPU", 1)[1]) < 0.5
+
+
+def test_python_m_regrow():
+    done = python("-m", "regrow", "--version")
+    assert (done.returncode, done.stdout) == (0, f"regrow {regrow.__version__}\n")
+
+
+def test_entry_point_and_version_agree_with_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"regrow": "regrow.cli.main:main"}
+    assert project["version"] == regrow.__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train"], "name a preset or a TOML file"),
+        (["train", "nope"], "unknown preset 'nope'"),
+        (["train", "demo", "--densty", "0.1"], "did you mean 'density'"),
+        (["train", "demo", "--density", "2"], "sparse.density must lie in (0, 1]"),
+        (["train", "demo", "--density"], "--density needs a value"),
+        (["train", "demo", "--method", "rigel", "--out", "{tmp}"], "did you mean 'rigl'"),
+        (["train", "demo", "--option.prune_rat", "0.1", "--out", "{tmp}"], "did you mean 'prune_rate'"),
+        (["train", "demo", "--model", "lenet", "--out", "{tmp}"], "unknown model 'lenet'"),
+        (["train", "demo", "--model_options.depth", "3", "--out", "{tmp}"], "has no option 'depth'"),
+        (["train", "demo", "--scope", "sparse", "--out", "{tmp}"], "unknown scope"),
+        (["train", "demo", "--data.name", "mnits", "--out", "{tmp}"], "did you mean 'mnist'"),
+        (["train", "demo", "--out", "{file}/below"], "{file}"),
+        (["plan", "demo", "--lr", "fast"], "optimizer.lr must be float, got 'fast'"),
+        (["plan", "demo", "--model", "lenet"], "unknown model"),
+        (["evaluate", "{tmp}/missing"], "is not the folder of a run"),
+        (["data", "get"], "name a data set"),
+        (["data", "get", "mnits"], "unknown data set"),
+        (["methods", "rigel"], "did you mean 'rigl'"),
+    ],
+)
+def test_errors_of_the_user_are_one_line_and_exit_code_2(arguments, words, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    places = {"tmp": str(tmp_path / "run"), "file": str(tmp_path / "file")}
+    assert main([argument.format(**places) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"regrow {arguments[0]}: ")
+    assert captured.err.count("\n") == 1
+    assert words.format(**places) in captured.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["trian"], ["methods", "--nope"], ["plan", "demo", "extra"]])
+def test_wrong_usage_is_exit_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: regrow" in capsys.readouterr().err
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def broken(options):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("regrow.cli.methods.run", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        main(["methods"])

@@ -1,0 +1,124 @@
+"""Watching: a bar on a terminal, plain lines elsewhere."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from regrow.errors import ConfigurationError
+from regrow.training import view as views
+from regrow.training.run import Run
+from regrow.training.view import LiveView, PlainView, TensorBoardView, make_view
+from tests.training import tiny
+from tests.training.test_resume import environment
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp("data") / "data.npz")
+
+
+def watched(kind, data, folder, terminal):
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=250)
+    view = kind(console, folder)
+    run = Run(tiny.config(data, epochs=2, checkpoint_seconds=1e9), folder, view=view)
+    run.train()
+    view.close()
+    return output.getvalue()
+
+
+def test_plain_lines(data, tmp_path):
+    text = watched(PlainView, data, tmp_path, False)
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert lines[0].startswith("starting: tiny-net")
+    assert sum("validation" in line for line in lines) == 2
+    assert sum(line.startswith("  update") for line in lines) == 3
+    assert all("prune rate" in line and "%" in line for line in lines if line.startswith("  update"))
+    assert "images/s" in text
+    assert "test error" in text
+
+
+def test_live_bar(data, tmp_path):
+    text = watched(LiveView, data, tmp_path, True)
+    assert "\x1b[" in text
+    for word in (
+        "20/20",
+        "loss",
+        "accuracy",
+        "images/s",
+        "density 29.99%",
+        "prune rate",
+        "0:00:0",
+        "validation",
+        "  update 0",
+    ):
+        assert word in text
+
+
+def test_a_stop_says_how_to_go_on(data, tmp_path):
+    output = io.StringIO()
+    view = PlainView(Console(file=output), tmp_path)
+    run = Run(tiny.config(data), tmp_path, view=view)
+    run.stop_requested = True
+    assert run.train() is None
+    assert "stopped at step 1 and saved: the same command resumes" in output.getvalue()
+    view = PlainView(Console(file=output, width=200), tmp_path)
+    Run(tiny.config(data), tmp_path, view=view).train()
+    assert "resuming at step 1" in output.getvalue()
+
+
+def test_make_view_prints_the_configuration_and_suits_the_output(data, tmp_path, capsys):
+    config = tiny.config(data)
+    view = make_view(config, tmp_path)
+    assert type(view) is PlainView
+    assert "[sparse]\nmethod = " in capsys.readouterr().out
+
+
+def test_make_view_on_a_terminal(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(views, "Console", lambda: Console(file=io.StringIO(), force_terminal=True))
+    view = make_view(tiny.config(data), tmp_path)
+    assert type(view) is LiveView
+    view.close()
+
+
+def test_tensorboard_missing_is_the_users_error(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigurationError, match=r"regrow\[tensorboard\]"):
+        TensorBoardView(PlainView(Console(file=io.StringIO()), tmp_path), tmp_path)
+
+
+def test_tensorboard(data, tmp_path):
+    pytest.importorskip("tensorboard")
+    view = TensorBoardView(PlainView(Console(file=io.StringIO()), tmp_path), tmp_path)
+    Run(tiny.config(data, epochs=1), tmp_path, view=view).train()
+    view.close()
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_real_terminal_gets_a_bar(tmp_path):
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "regrow", "train", "demo", "--max-steps", "2", "--threads", "1"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")],
+        stdout=follower,
+        stderr=follower,
+        stdin=follower,
+        env=environment(TERM="xterm", COLUMNS="200"),
+    )
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            text += os.read(leader, 65536)
+        except OSError:
+            break
+    os.close(leader)
+    assert process.wait(60) == 0
+    assert b"\x1b[" in text
+    assert b"2/2" in text

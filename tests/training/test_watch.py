@@ -1,0 +1,35 @@
+"""The guard names what went wrong."""
+
+import pytest
+import torch
+from torch import nn
+
+from regrow.errors import NonFiniteError
+from regrow.training.watch import refuse_non_finite
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_the_first_layer_whose_output_is_not_finite():
+    net = network()
+    with torch.no_grad():
+        net[2].weight[0, 0] = float("nan")
+    with pytest.raises(
+        NonFiniteError, match=r"loss is nan at step 12; the first layer with a non-finite output is 2\."
+    ):
+        refuse_non_finite(net, torch.ones(2, 3), 12, float("nan"))
+    assert not net[2]._forward_hooks
+
+
+def test_a_bad_batch_and_a_bad_loss():
+    with pytest.raises(NonFiniteError, match="the batch itself is not finite"):
+        refuse_non_finite(network(), torch.full((2, 3), float("inf")), 1, float("inf"))
+    with pytest.raises(NonFiniteError, match="all layer outputs are finite, the loss itself is not"):
+        refuse_non_finite(network(), torch.ones(2, 3), 1, float("inf"))
+
+
+def test_another_process_is_to_blame():
+    with pytest.raises(NonFiniteError, match="another process"):
+        refuse_non_finite(network(), torch.ones(2, 3), 1, 0.5)
