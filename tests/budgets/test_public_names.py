@@ -22,7 +22,8 @@ NAMES = [
     "sparsify",
 ]
 HANDLE = [
-    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "initialise", "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
+    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "initialise",
+    "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
     "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "plan", "prune_rate", "rewind",
     "state_dict", "updates",
 ]  # fmt: skip

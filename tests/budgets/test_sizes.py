@@ -40,7 +40,7 @@ def test_functions_are_short(path):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_no_unfinished_work(path):
     text = path.read_text()
-    assert not [word for word in ("TODO", "FIXME", "XXX", "NotImplementedError") if word in text]
+    assert not [word for word in ("TODO", "FIXME", "XXX", "raise NotImplementedError") if word in text]
 
 
 def test_code_lines_counts_without_the_docstring():

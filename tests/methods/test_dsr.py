@@ -48,7 +48,7 @@ def test_freed_positions_return_only_when_nothing_else_is_left():
 
 
 def test_the_period_doubles_and_updates_stop_at_95_percent():
-    from manual import Manual
+    from tests.support.manual import Manual
 
     run = Manual("dsr", [torch.rand(10, 10)], density=0.5, steps=400, update_every=10)
     for _ in range(400):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from regrow.cli.configured import read_configuration
-from regrow.cli.main import build_parser
+from regrow.cli.main import parse
 from regrow.config import Data, Schedule, Sparse
 from regrow.presets import PRESETS
 from regrow.report.command import command
@@ -13,9 +13,7 @@ from regrow.report.command import command
 def parsed(line):
     words = shlex.split(line)
     assert words[0] == "regrow"
-    options, rest = build_parser().parse_known_args(words[1:])
-    options.overrides = rest
-    return read_configuration(options)
+    return read_configuration(parse(words[1:]))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -57,16 +57,23 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     }
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Options of a command, with the overrides of a configuration where it takes one."""
+    parser = build_parser()
+    overrides: dict[str, str] = {}
+    if arguments and arguments[0] in CONFIGURED:
+        arguments, overrides = separate(arguments, options_of(parser)[arguments[0]])
+    options = parser.parse_args(arguments)
+    options.overrides = overrides
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of the user's making are one line, not a traceback."""
-    parser = build_parser()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command, overrides = arguments[0] if arguments else "", {}
+    command = arguments[0] if arguments else ""
     try:
-        if command in CONFIGURED:
-            arguments, overrides = separate(arguments, options_of(parser)[command])
-        options = parser.parse_args(arguments)
-        options.overrides = overrides
+        options = parse(arguments)
         return options.run(options)
     except (RegrowError, ValueError, OSError) as error:
         if not _is_users(error):

@@ -3,6 +3,7 @@
 It is expressed in plain strides, so elementwise torch functions (ReLU, `+`, dropout) keep it and `flatten(1)` gives the
 [features][N] layout of linear layers without a copy.
 
+>>> import torch
 >>> x = to_travel(torch.zeros(8, 3, 4, 4))
 >>> x.shape, x.stride()
 (torch.Size([8, 3, 4, 4]), (1, 128, 32, 8))
