@@ -9,7 +9,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-deep demo bench clean
+.PHONY: help setup lint native-test test test-deep demo bench clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,10 +27,13 @@ lint: setup  ## style checks
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 
-test: lint  ## style checks and all fast tests
+native-test:  ## the kernels' own test program, also under address, undefined-behaviour and thread sanitizers
+	$(MAKE) --no-print-directory -j2 -C src/regrow/csrc/tests run
+
+test: lint native-test  ## style checks and all fast tests
 	$(PYTEST) -m "not deep"
 
-test-deep: lint  ## everything, long sweeps included
+test-deep: lint native-test  ## everything, long sweeps included
 	REGROW_DEEP=1 $(PYTEST)
 
 demo: setup  ## train LeNet-300-100 on MNIST digits with 5% of its weights and write a report

@@ -43,8 +43,8 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from regrow.training.allocator import keep_buffers
-    from regrow.training.environment import describe
+    from regrow.allocator import keep_buffers
+    from regrow.environment import describe
 
     keep_buffers()
     results = {"environment": describe()}
@@ -166,7 +166,7 @@ def allocation(repeats: int = 2) -> dict:
 
 def dense_steps(keep: bool, steps: int = 4) -> list[float]:
     """Seconds of some dense steps of VGG16-D, after one to warm up."""
-    from regrow.training.allocator import keep_buffers
+    from regrow.allocator import keep_buffers
 
     if keep:
         keep_buffers()

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
+from regrow import files
 from regrow.network import SparseNetwork
-from regrow.training import checkpoint, files, metrics
+from regrow.training import checkpoint, metrics
 from regrow.training.main import STOPPED, train
 from tests.training import tiny
 

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping
-
-_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
-
-
-def tune_allocator() -> bool:
-    """Let glibc keep large buffers instead of returning them after each step; False where this is not glibc."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, 1 << 30) and mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1))
-
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
 

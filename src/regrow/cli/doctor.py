@@ -14,8 +14,8 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from regrow.training.allocator import keep_buffers
-    from regrow.training.environment import describe
+    from regrow.allocator import keep_buffers
+    from regrow.environment import describe
 
     table = Table("what", "finding", show_header=False)
     for key, value in describe().items():

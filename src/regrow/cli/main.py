@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "methods": "list the methods",
     "sweep": "run a grid of configurations times seeds",
     "reproduce": "re-run a table or figure of the paper",
+    "bench": "measure sparse execution against dense torch",
     "report": "write a run's report as one HTML file",
     "doctor": "show what this machine offers and what is missing",
 }

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
+from regrow.files import sync_directory
+
 _PARTIAL = ".partial-"
 _STALE_SECONDS = 24 * 3600
 
@@ -84,12 +86,4 @@ def publish(filled: Path, target: Path, expected: Mapping[str, str]) -> None:
                 target.rename(aside / target.name)
     else:
         raise OSError(f"{target} cannot be replaced: remove it by hand")
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(target.parent)

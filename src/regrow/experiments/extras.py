@@ -12,7 +12,7 @@ from regrow.experiments.rows import SPEEDUPS, Row, same_setting
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 
 
 @dataclass(frozen=True)

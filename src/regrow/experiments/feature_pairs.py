@@ -15,7 +15,7 @@ from regrow.analysis.features import BINS, Comparison, activity, compare, histog
 from regrow.experiments.experiment import Cell
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import is_finished
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 from regrow.training.stored import load_model
 
 

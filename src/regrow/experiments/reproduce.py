@@ -19,7 +19,7 @@ from regrow.experiments.rows import add_runs, read_runs
 from regrow.experiments.statistics import intervals_overlap, summarise
 from regrow.experiments.sweep import Executor, Outcome, Watcher, rows, sweep
 from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 
 __all__ = ["Reproduction", "collect", "read_runs", "reproduce", "run_cells", "table_from_rows", "with_overrides"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from regrow.config import Config
 from regrow.errors import StateError
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 from regrow.training.metrics import read_rows
 
 # What makes two rows the same setting; execution and window tolerance are shown, not mixed.

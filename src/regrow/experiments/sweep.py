@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from regrow.config import to_toml
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, row_of
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 
 ATTEMPTS = 2
 TICK_SECONDS = 2.0

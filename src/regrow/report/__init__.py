@@ -14,12 +14,12 @@ def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
         >>> write_report("runs/lenet300")  # doctest: +SKIP
         PosixPath('runs/lenet300/report.html')
     """
+    from regrow.files import write_atomically
     from regrow.report.history import history
     from regrow.report.page import page
     from regrow.report.reading import read_run
     from regrow.report.snapshot import take
     from regrow.report.work import training_work
-    from regrow.training.files import write_atomically
 
     folder = Path(folder)
     files = read_run(folder)

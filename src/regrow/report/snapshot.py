@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 from regrow import data, models
 from regrow.analysis.activations import input_densities
 from regrow.analysis.sizes import EmptyChannels, empty_channels
-from regrow.api import sparsify
 from regrow.config import Config
 from regrow.data import Dataset
 from regrow.data.catalogue import IMAGENET, find
@@ -30,7 +29,7 @@ from regrow.report.reading import RunFiles
 from regrow.topology.initial import at_random
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.optimisation import build_optimizer
-from regrow.training.setup import build_model
+from regrow.training.setup import build_model, sparsify_as_configured
 
 _MOST_IMAGES, _FEWEST_IMAGES, _MOST_MACS = 256, 8, 5e10
 
@@ -139,24 +138,10 @@ def _steps_per_epoch(config: Config, found: tuple[int, dict[str, Any]] | None) -
 
 def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoch: int) -> Handle:
     """The run's handle; first masks that need data are replaced by random ones, since a checkpoint follows."""
-    sparse = config.sparse
-    method = build(sparse.method, dict(sparse.options))
+    method = build(config.sparse.method, dict(config.sparse.options))
     if method.calibration is not None:
         method = replace(method, initial=at_random, calibration=None)
-    return sparsify(
-        network,
-        optimizer,
-        method,
-        density=None if method.fixed_counts is not None else sparse.density,
-        steps=config.epochs * per_epoch,
-        steps_per_epoch=per_epoch,
-        update_every=sparse.update_every or None,
-        scope=sparse.scope,
-        distribution=sparse.distribution or None,
-        seed=config.seed,
-        window_tolerance=sparse.window_tolerance,
-        momentum=sparse.momentum_source,  # type: ignore[arg-type]
-    )
+    return sparsify_as_configured(config, method, network, optimizer, per_epoch)
 
 
 def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:

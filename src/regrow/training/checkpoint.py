@@ -21,7 +21,7 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor
 
 from regrow.errors import StateError
-from regrow.training.files import checksum, sync_directory, write_through
+from regrow.files import checksum, sync_directory, write_through
 
 _TENSOR = "$tensor"
 _KEYED = "$keyed"

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from regrow.allocator import keep_buffers
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.training import processes as groups
-from regrow.training.allocator import keep_buffers
 from regrow.training.run import Run
 from regrow.training.view import make_view
 
@@ -29,8 +29,8 @@ def train(config: Config, folder: Path) -> int:
     try:
         with alone_in(folder, processes.leads):
             run = run_class(config)(config, folder, processes, view)
-            _stop_on_signal(run)
-            return STOPPED if run.train() is None else 0
+            with _stop_on_signal(run):
+                return STOPPED if run.train() is None else 0
     finally:
         if view is not None:
             view.close()
@@ -68,7 +68,8 @@ def alone_in(folder: Path, leads: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _stop_on_signal(run: Run) -> None:
+@contextmanager
+def _stop_on_signal(run: Run) -> Iterator[None]:
     """SIGINT and SIGTERM ask for a stop: the run saves and leaves after the current step; a second one, later, kills.
 
     A terminal's Ctrl-C reaches a process twice at once under torchrun, from the terminal and from torchrun itself.
@@ -82,5 +83,9 @@ def _stop_on_signal(run: Run) -> None:
         asked.append(time.monotonic())
         run.stop_requested = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -12,8 +12,8 @@ from typing import Any
 from regrow.analysis.speedup import SpeedupRecorder
 from regrow.config import Config
 from regrow.errors import ConfigurationError
+from regrow.files import write_atomically
 from regrow.training.evaluation import Scores
-from regrow.training.files import write_atomically
 from regrow.training.processes import Processes
 from regrow.training.run import Run, View
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regrow.training.files import write_atomically
+from regrow.files import write_atomically
 
 COLUMNS = ("kind", "step", "epoch", "loss", "accuracy", "top5", "lr", "density", "prune_rate", "updates")
 

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 
 from regrow.config import Config, differences, to_toml
 from regrow.config import load as load_configuration
+from regrow.environment import describe
 from regrow.errors import StateError
+from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
-from regrow.training.environment import describe
 from regrow.training.evaluation import Scores, evaluate
-from regrow.training.files import write_atomically
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
 from regrow.training.processes import Processes

@@ -14,7 +14,7 @@ from regrow.config import Config
 from regrow.data import Dataset
 from regrow.errors import ConfigurationError
 from regrow.handle import Handle
-from regrow.methods import build
+from regrow.methods import Method, build
 from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import Processes
@@ -90,6 +90,21 @@ def make_sparse(
         raise ConfigurationError(
             f"method {sparse.method!r} trains in rounds: call regrow.sparsify and handle.rewind() from your own loop"
         )
+    calibration = _calibration(method.calibration, config, network, train)
+    return sparsify_as_configured(config, method, network, optimizer, steps_per_epoch, calibration, sparse.execution)
+
+
+def sparsify_as_configured(
+    config: Config,
+    method: Method,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps_per_epoch: int,
+    calibration: Any = None,
+    execution: str = "masked",
+) -> Handle:
+    """``regrow.sparsify`` with a configuration's arguments and a method built from it."""
+    sparse = config.sparse
     return sparsify(
         network,
         optimizer,
@@ -103,8 +118,8 @@ def make_sparse(
         seed=config.seed,
         window_tolerance=sparse.window_tolerance,
         momentum=sparse.momentum_source,  # type: ignore[arg-type]
-        execution=sparse.execution,  # type: ignore[arg-type]
-        calibration=_calibration(method.calibration, config, network, train),
+        execution=execution,  # type: ignore[arg-type]
+        calibration=calibration,
     )
 
 

@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from regrow.training import allocator
-from regrow.training.environment import describe, processor_name
+from regrow import allocator
+from regrow.environment import describe, processor_name
 
 
 def test_describe_is_json_and_names_versions():

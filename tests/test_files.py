@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from regrow.training import files
+from regrow import files
 
 
 def test_write_atomically_replaces(tmp_path):

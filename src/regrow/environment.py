@@ -23,6 +23,7 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "kernels": kernels(),
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
     }
 
@@ -34,3 +35,14 @@ def processor_name() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or "unknown"
+
+
+def kernels() -> str:
+    """Which native kernels sparse execution would run here."""
+    from regrow.execution import available, instruction_set
+
+    return (
+        f"built, {instruction_set()}"
+        if available()
+        else "not built: sparse execution is off, masked works (needs a C++17 compiler)"
+    )
