@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from regrow.execution.ops import gather
+from regrow.execution.layout import to_travel
+from regrow.execution.ops import gather, operators
 from regrow.execution.pattern import SparsePattern
 
 
@@ -76,26 +77,28 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        present = gather(weight, pattern)
+        # Converted once, for both passes: an input that does not travel yet is usually the data itself.
+        x, present = to_travel(x) if x.dim() == 4 else x, gather(weight, pattern)
         ctx.save_for_backward(x, weight, present)
         ctx.pattern, ctx.buffer, ctx.dense, ctx.has_bias = pattern, buffer, dense, bias is not None
-        return torch.ops.regrow.sparse_forward(x, present, bias, pattern.number)
+        return operators().sparse_forward(x, present, bias, pattern.number)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
         x, weight, present = ctx.saved_tensors
-        number = ctx.pattern.number
+        number, ops = ctx.pattern.number, operators()
+        grad = to_travel(grad)
         dx = dw = db = None
         if ctx.needs_input_grad[0]:
-            dx = torch.ops.regrow.sparse_input_gradient(grad, present, number, x.shape[2], x.shape[3])
+            dx = ops.sparse_input_gradient(grad, present, number, x.shape[2], x.shape[3])
         if ctx.needs_input_grad[1]:
             if ctx.dense:
                 dw = dense_weight_gradient(x, grad, ctx.pattern)
             else:
                 dw = ctx.buffer.lend(weight)
-                torch.ops.regrow.sparse_weight_gradient_(dw, x, grad, number)
+                ops.sparse_weight_gradient_(dw, x, grad, number)
                 ctx.buffer.written()
         if ctx.has_bias and ctx.needs_input_grad[2]:
             db = grad.sum((0, 2, 3))

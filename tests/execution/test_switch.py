@@ -1,0 +1,158 @@
+"""sparsify(..., execution="sparse"): the same training on native kernels, in step with masks and growth windows."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import regrow
+from regrow.errors import ConfigurationError, UnsupportedError
+from regrow.execution import execution_of, native
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 12, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12, 16),
+        nn.ReLU(),
+        nn.Linear(16, 5),
+    )
+
+
+def start(execution, method="sparse-momentum", **options):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    options = {"density": 0.3, "steps": 40, "update_every": 8, "window_tolerance": 0.5, **options}
+    return model, optimizer, regrow.sparsify(model, optimizer, method, execution=execution, **options)
+
+
+def train(model, optimizer, steps, first=0):
+    losses = []
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(step)
+        x, y = torch.randn(20, 3, 8, 8, generator=generator), torch.randint(5, (20,), generator=generator)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "set", "top-kast", "static"])
+def test_sparse_and_masked_train_alike(method):
+    runs = {execution: start(execution, method) for execution in ("masked", "sparse")}
+    losses = {execution: train(model, optimizer, 20) for execution, (model, optimizer, _) in runs.items()}
+    assert losses["sparse"] == pytest.approx(losses["masked"], rel=1e-4)
+    masked, sparse = (runs[execution][2].masks for execution in ("masked", "sparse"))
+    same = sum(int((masked[name] == sparse[name]).sum()) for name in masked)
+    assert same >= 0.995 * sum(mask.numel() for mask in masked.values())
+
+
+def test_layers_follow_topology_updates():
+    model, optimizer, handle = start("sparse")
+    before = handle.masks["0"].clone()
+    train(model, optimizer, 9)
+    assert not torch.equal(before, handle.masks["0"])
+    for layer in handle.network.layers:
+        assert torch.equal(execution_of(layer.module).pattern.mask, handle.masks[layer.name])
+
+
+def test_dense_gradients_only_inside_growth_windows(monkeypatch):
+    model, optimizer, handle = start("sparse")
+    from regrow.execution import gradient
+
+    steps = []
+    original = gradient.dense_weight_gradient
+    monkeypatch.setattr(gradient, "dense_weight_gradient", lambda *a: steps.append(handle.step) or original(*a))
+    train(model, optimizer, 16)
+    window = handle.window.length(0)
+    assert 0 < window < 8
+    assert set(steps) == {t for t in range(16) if 8 - t % 8 <= window}
+
+
+def test_gradients_outside_windows_are_zero_at_missing_weights():
+    model, optimizer, handle = start("sparse", "static")
+    train(model, optimizer, 2)
+    for sparse in handle.parameters:
+        assert sparse.arrives_masked
+        assert int((sparse.parameter.grad[~sparse.mask] != 0).sum()) == 0
+
+
+def test_state_resumes_bit_for_bit():
+    model, optimizer, handle = start("sparse")
+    train(model, optimizer, 11)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), handle.state_dict()))
+    expected = train(model, optimizer, 9, first=11)
+    model, optimizer, handle = start("sparse")
+    for part, state in zip((model, optimizer, handle), saved, strict=True):
+        part.load_state_dict(state)
+    assert train(model, optimizer, 9, first=11) == expected
+
+
+def test_copies_compute_and_train_sparse():
+    model, optimizer, handle = start("sparse")
+    train(model, optimizer, 5)
+    twin, its_optimizer = copy.deepcopy((model, optimizer))
+    theirs, ours = train(twin, its_optimizer, 6, first=5), train(model, optimizer, 6, first=5)
+    assert theirs == pytest.approx(ours, rel=1e-4)
+    copied = regrow.handle_of(its_optimizer)
+    assert copied.switch.execution == "sparse"
+    assert copied is not handle
+
+
+def test_a_lone_copy_of_the_model_stays_correct_after_updates():
+    model, optimizer, handle = start("sparse")
+    average = copy.deepcopy(model)
+    train(model, optimizer, 9)
+    average.load_state_dict(model.state_dict())
+    x = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(handle.mask_(average).eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
+
+
+def test_densify_and_detach_restore_ordinary_modules():
+    model, optimizer, handle = start("sparse")
+    names = list(model.state_dict())
+    handle.densify()
+    assert [type(module) for module in model] == [type(module) for module in net()]
+    assert list(model.state_dict()) == names
+    handle.execute("sparse")
+    assert execution_of(model[0]) is not None
+    handle.detach()
+    assert execution_of(model[0]) is None
+    train(model, optimizer, 1)
+
+
+def test_explain_names_layer_density_execution_and_reason():
+    model = nn.Sequential(nn.Linear(8, 8), nn.ConvTranspose1d(8, 8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    handle = regrow.sparsify(model, optimizer, density=0.5, steps=10, execution="sparse")
+    linear, transposed = handle.explain()
+    assert (linear.layer, linear.execution, linear.density) == ("0", "sparse", 0.5)
+    assert transposed.execution == "masked"
+    assert "ConvTranspose1d" in transposed.reason
+    handle.densify()
+    assert {choice.execution for choice in handle.explain()} == {"masked"}
+
+
+def test_unknown_execution_is_refused():
+    with pytest.raises(ConfigurationError, match="did you mean 'sparse'"):
+        start("sparce")
+
+
+def test_without_kernels_sparse_is_refused_and_masked_works(monkeypatch):
+    monkeypatch.setattr(native, "library_path", lambda: None)
+    with pytest.raises(UnsupportedError, match="C\\+\\+17 compiler"):
+        start("sparse")
+    model, optimizer, _ = start("masked")
+    train(model, optimizer, 1)
