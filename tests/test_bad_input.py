@@ -10,6 +10,7 @@ import regrow
 from regrow.attach import handle_of
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.methods import build
+from regrow.topology.score import magnitude
 from tests.support.manual import Manual
 
 
@@ -44,7 +45,7 @@ def test_density_missing_or_too_low_for_the_layers():
 
 @pytest.mark.parametrize("method", ["gradual-pruning", "lottery-ticket", "han", "mest", "granet"])
 def test_a_final_density_that_does_not_fit_fails_at_once_and_not_at_a_later_update(method):
-    refused(ConfigurationError, "does not fit 2 layers", method=method, density=0.01, steps=10)
+    refused(ConfigurationError, "does not fit 2 layers", method=method, density=0.01, steps=10, update_every=1)
 
 
 @pytest.mark.parametrize("name", ["steps", "update_every", "steps_per_epoch"])
@@ -114,3 +115,81 @@ def test_state_of_another_run_is_refused_before_anything_changes():
         run.handle.load_state_dict({"masks": {}})
     with pytest.raises(StateError, match="format 99"):
         run.handle.load_state_dict({**state, "version": 99})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("sparse-momentum", {"prune_rate": 3}, "prune_rate must lie in"),
+        ("sparse-momentum", {"just_pruned": "Zero"}, "did you mean 'zero'"),
+        ("sparse-momentum", {"global_prune": True, "pruning": "set"}, "rule of its own"),
+        ("sparse-momentum", {"global_growth": True, "growth": "momentum-neuron"}, "take one"),
+        ("set", {"prune_rate": -1}, "prune_rate must lie in"),
+        ("rigl", {"stop": 0}, "stop must lie in"),
+        ("gradual-pruning", {"begin": 0.5, "end": 0.5}, "begin must lie before end"),
+        ("gradual-pruning", {"select": "globl"}, "did you mean 'global'"),
+        ("lottery-ticket", {"keep": 1.0}, "keep must lie in"),
+        ("mest", {"gap": 2}, "gap must lie in"),
+        ("dsr", {"target": -3}, "target must lie in"),
+        ("top-kast", {"exploration": -1}, "exploration must lie in"),
+    ],
+)
+def test_options_out_of_range(method, options, message):
+    refused(ConfigurationError, message, method=method, density=0.5, steps=40, update_every=4, **options)
+
+
+def test_synflow_needs_a_round():
+    refused(ConfigurationError, "rounds must be at least 1", method="synflow", density=0.5, rounds=0)
+
+
+@pytest.mark.parametrize("method", ["gradual-pruning", "granet"])
+def test_a_schedule_that_would_not_arrive_is_refused(method):
+    refused(ConfigurationError, "would end at density", method=method, density=0.1, steps=1000, update_every=600)
+
+
+def test_criteria_that_would_never_be_asked_are_refused():
+    refused(ConfigurationError, "never changes its masks", method="static", density=0.5, prune=magnitude)
+    refused(ConfigurationError, "rule of its own", method="dsr", density=0.5, steps=40, prune=magnitude)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "error", "message"),
+    [
+        ({"prune": lambda layer: layer.weight.abs().t()}, ConfigurationError, "a score is a tensor of shape"),
+        ({"grow": lambda layer: None}, ConfigurationError, "gave NoneType for layer"),
+        ({"grow": lambda layer: layer.weight * float("nan")}, NonFiniteError, "not finite in layer"),
+        ({"redistribute": lambda layer: -1.0}, NonFiniteError, "a share is a finite number"),
+        ({"redistribute": lambda layer: float("nan")}, NonFiniteError, "a share is a finite number"),
+    ],
+)
+def test_what_own_criteria_return_is_checked_before_masks_change(criteria, error, message):
+    run = Manual(
+        "sparse-momentum", [torch.rand(4, 6), torch.rand(6, 8)], density=0.5, steps=40, update_every=1, **criteria
+    )
+    before = {name: mask.clone() for name, mask in run.handle.masks.items()}
+    with pytest.raises(error, match=message):
+        run.step(torch.rand(4, 6), torch.rand(6, 8))
+    assert all(torch.equal(mask, before[name]) for name, mask in run.handle.masks.items())
+
+
+def sparse(method="sparse-momentum", **options):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, optimizer, regrow.sparsify(model, optimizer, method, density=0.5, steps=40, update_every=4, **options)
+
+
+def test_state_of_other_options_is_refused():
+    first, second = sparse(), sparse(prune_rate=0.5)
+    with pytest.raises(StateError, match="the saved run has options"):
+        second[2].load_state_dict(first[2].state_dict())
+
+
+def test_rewinding_before_its_step_is_refused():
+    _model, _optimizer, handle = sparse("lottery-ticket", rewind_step=100)
+    with pytest.raises(StateError, match="nothing to rewind to yet"):
+        handle.rewind()
+    assert handle.round == 0
+
+
+def test_an_unknown_execution_changes_nothing():
+    refused(ConfigurationError, "unknown execution", density=0.5, steps=40, execution="dence")

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from regrow import attach
 from regrow.errors import ConfigurationError, unknown
+from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.methods import METHODS, Method, build
 from regrow.plan import uses_per_weight
@@ -97,8 +98,11 @@ def sparsify(
         seed=int(seed),
         window_tolerance=window_tolerance,
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
+        options=dict(options),
     )
     _check_calibration(recipe, calibration)
+    _check_schedule(settings)
+    check_execution(execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
         handle.network.costs = _costs(recipe, costs, handle)
@@ -153,6 +157,21 @@ def _clock(method: Method, steps: int | None, update_every: int | None, steps_pe
     else:
         every = own
     return Clock(method.when, int(every), None if steps is None else int(steps))
+
+
+def _check_schedule(settings: Settings) -> None:
+    """A density that moves must arrive: its last topology update has to lie behind the end of its schedule."""
+    clock, method = settings.clock, settings.method
+    if clock is None or clock.steps is None or method.density is None:
+        return
+    last = clock.last_due()
+    reached = settings.density_at(0.0 if last is None else clock.progress(last))
+    if abs(reached - settings.density) > 1e-9:
+        raise ConfigurationError(
+            f"method {method.name!r} would end at density {reached:.4g}, not {settings.density:g}: with "
+            f"update_every={clock.every} the last topology update of {clock.steps} steps comes too early. Choose a smaller "
+            "update_every, or more steps"
+        )
 
 
 def _pure_gradient(momentum: str) -> bool:

@@ -279,10 +279,12 @@ class Handle:
             )
         if self.nonzeros <= distributions.budget(self.settings.density, [self.numel]):
             return False
-        self.round += 1
-        density = max(self.settings.density, rounds.keep**self.round)
+        if rounds.rewind and not self.rewind_weights:
+            raise StateError(f"nothing to rewind to yet: step {rounds.rewind_step} was not reached in the first round")
+        density = max(self.settings.density, rounds.keep ** (self.round + 1))
         update = self.network.open_update(self.step, self.network.counts_at(density))
         self.network.commit(update, self.method.update(update), window_stays_open=False)
+        self.round += 1
         for name, tensor in self.model.state_dict().items():
             if name in self.rewind_weights:
                 tensor.copy_(self.rewind_weights[name])

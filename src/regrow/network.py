@@ -108,6 +108,7 @@ class SparseNetwork:
         counts = self.counts_at(settings.density_at(0.0))
         self.counts_at(settings.density)  # a target that does not fit must fail here, not at a later update
         masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
+        self._check_first(masks, counts)
         self.ranks.agree(masks, "at the start")
         self.counts = counts
         for layer, mask in zip(self.layers, masks, strict=True):
@@ -254,6 +255,11 @@ class SparseNetwork:
             yield "momentum", view.momentum
         if "gradient" in needs:
             yield "gradient", view.gradient
+
+    def _check_first(self, masks: list[Tensor], counts: list[int]) -> None:
+        found, method = sum(int(mask.count_nonzero()) for mask in masks), self.settings.method
+        if found > sum(counts) or (found < sum(counts) and method.budget != "upper bound"):
+            raise StateError(f"method {method.name!r} starts with {found} weights where the budget is {sum(counts)}")
 
     def _check_budget(self, update: Update, change: Change) -> None:
         rule, name = self.settings.method.budget, self.settings.method.name

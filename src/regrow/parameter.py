@@ -151,8 +151,9 @@ class SparseParameter:
     def _announce(self, grad: Tensor) -> None:
         # torch.autograd.grad comes by here too, without ever accumulating: nothing may be added up yet.
         if self.collecting:
-            old = self.parameter.grad
-            self._arriving = (grad.detach(), old is None or not bool(old.any()))
+            old, (masked, version) = self.parameter.grad, self._masked or (None, 0)
+            untouched = old is not None and old is masked and old._version == version
+            self._arriving = (grad.detach(), not untouched and (old is None or not bool(old.any())))
 
     def _accumulated(self, parameter: Tensor) -> None:
         if self._arriving is not None:

@@ -49,6 +49,7 @@ class Plan:
 
     def __rich__(self) -> Any:
         """The table for a terminal or notebook."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(
@@ -60,7 +61,13 @@ class Plan:
             status = "sparse" if r.sparse else f"dense ({r.reason})"
             macs = "" if r.macs is None else f"{r.macs:,}"
             table.add_row(
-                r.layer, r.kind, "x".join(map(str, r.shape)), status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs
+                escape(r.layer),
+                r.kind,
+                "x".join(map(str, r.shape)),
+                status,
+                f"{r.density:.2%}",
+                f"{r.nonzeros:,}",
+                macs,
             )
         return table
 

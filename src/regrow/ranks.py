@@ -36,20 +36,19 @@ class Ranks:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
-    def agree(self, masks: Iterable[Tensor], when: str) -> str:
-        """Compare a hash of all masks between ranks and return it; raise on every rank if they differ."""
-        digest = fingerprint(masks)
-        if self.size > 1:
-            device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
-            mine = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.int64, device=device)
-            extremes = torch.stack([mine, -mine])
-            dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=self.group)
-            if not torch.equal(extremes[0], -extremes[1]):
-                raise StateError(
-                    f"masks differ between ranks {when}: give every rank the same seed, model weights and method, "
-                    "and let gradients be averaged before the optimizer step (DistributedDataParallel does)"
-                )
-        return digest
+    def agree(self, masks: Iterable[Tensor], when: str) -> None:
+        """Compare a hash of all masks between ranks; raise on every rank if they differ."""
+        if self.size == 1:
+            return
+        device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
+        mine = torch.tensor(list(bytes.fromhex(fingerprint(masks))), dtype=torch.int64, device=device)
+        extremes = torch.stack([mine, -mine])
+        dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=self.group)
+        if not torch.equal(extremes[0], -extremes[1]):
+            raise StateError(
+                f"masks differ between ranks {when}: give every rank the same seed, model weights and method, "
+                "and let gradients be averaged before the optimizer step (DistributedDataParallel does)"
+            )
 
 
 def fingerprint(masks: Iterable[Tensor]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from regrow.methods.method import Method
 from regrow.topology.schedule import Clock
@@ -20,6 +21,7 @@ class Settings:
     seed: int
     window_tolerance: float
     pure_gradient: bool
+    options: dict[str, Any] = field(default_factory=dict)
 
     def progress(self, step: int) -> float:
         """Share of the run done; 0 where masks are fixed or the length is unknown."""

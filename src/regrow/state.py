@@ -74,10 +74,11 @@ def export_state(handle: Handle) -> dict[str, Any]:
 def import_state(handle: Handle, state: dict[str, Any]) -> None:
     """Restore what :func:`export_state` wrote."""
     _check(handle, state)
+    journal = _journal(state["journal"])
     handle.step, handle.network.updates, handle.round = state["step"], state["updates"], state["round"]
     handle.network.counts = list(state["counts"])
     handle.network.memory = dict(state["memory"])
-    handle.network.journal = [Record.from_dict(record) for record in state["journal"]]
+    handle.network.journal = journal
     handle.network.start_masks = [state["start_masks"][layer.name].clone() for layer in handle.network.layers]
     handle.network.ever_masks = [state["ever_masks"][layer.name].clone() for layer in handle.network.layers]
     handle.network.layer_memory = [
@@ -99,6 +100,13 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.moments.seen = state["window_steps"][sparse.name]
 
 
+def _journal(records: list[dict[str, Any]]) -> list[Record]:
+    try:
+        return [Record.from_dict(record) for record in records]
+    except (KeyError, TypeError) as error:
+        raise StateError(f"the saved journal is damaged ({error}): take an older checkpoint") from error
+
+
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
     found = {
         "theta": sparse.theta,
@@ -118,6 +126,9 @@ def _identity(handle: Handle) -> dict[str, Any]:
         "window_tolerance": settings.window_tolerance,
         "steps": settings.clock.steps if settings.clock else None,
         "update_every": settings.clock.every if settings.clock else None,
+        "options": settings.options,
+        "distribution": settings.distribution if isinstance(settings.distribution, str) else None,
+        "momentum": "gradient" if settings.pure_gradient else "optimizer",
     }
 
 

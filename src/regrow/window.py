@@ -19,6 +19,7 @@ class GrowthWindow:
     def __init__(self, parameters: list[SparseParameter], settings: Settings, ranks: Ranks) -> None:
         self.parameters, self.settings, self.ranks = parameters, settings, ranks
         self._next_due: int | None = None
+        self._exhausted = False
         # Asked for in every step, and slow to put together from a method's pieces.
         self._needs = settings.method.needs
 
@@ -56,8 +57,9 @@ class GrowthWindow:
         if clock is None or not self._needs:
             return
         coming = step if clock.when.phase == "instead" else step + 1
-        if self._next_due is None or self._next_due < coming:
+        if not self._exhausted and (self._next_due is None or self._next_due < coming):
             self._next_due = clock.next_due(coming)
+            self._exhausted = self._next_due is None
         inside = self._next_due is not None and self._next_due - coming < self.length(step)
         for sparse in self.parameters:
             sparse.collecting = inside
@@ -66,7 +68,7 @@ class GrowthWindow:
 
     def forget_schedule(self) -> None:
         """Look the next update up anew, after the step counter was moved."""
-        self._next_due = None
+        self._next_due, self._exhausted = None, False
 
     def collect(self, optimizer: Optimizer) -> None:
         """Average the kept gradients over ranks, give them the scaling present weights got, and smooth them."""

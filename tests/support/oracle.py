@@ -48,27 +48,30 @@ def share(layer, redistribution):
     return values[redistribution]()
 
 
-def removal_counts(layers, p, gated):
-    """r_i = ceil(min(p, sparsity_i) * nnz_i), at least one weight stays; gated: the minimum only for dense growing layers."""
-    q = [share(layer, "momentum") for layer in layers]
+def removal_counts(layers, p, gate):
+    """r_i = ceil(min(p, sparsity_i) * nnz_i), at least one weight stays.
+
+    With a gate (the redistribution in use) the minimum holds only for dense layers whose share of it is above the average.
+    """
+    q = [share(layer, gate or "momentum") for layer in layers]
     counts = []
     for layer, mine in zip(layers, q, strict=True):
         nnz = len(layer["active"])
         sparsity = Fraction(layer["numel"] - nnz, layer["numel"])
         capped = min(Fraction(p), sparsity)
-        if gated and not (sparsity < Fraction(1, 5) and mine * len(layers) > sum(q)):
+        if gate and not (sparsity < Fraction(1, 5) and mine * len(layers) > sum(q)):
             capped = Fraction(p)
         counts.append(max(0, min(ceil(capped * nnz - Fraction(1, 10**9)), nnz - 1)))
     return counts
 
 
-def prune(layers, p, pruning, gated):
+def prune(layers, p, pruning, gate):
     """The sets of entries to remove."""
     if pruning == "global":
         return prune_globally(layers, p)
     if pruning == "set":
         return [by_sign(layer, p) for layer in layers]
-    counts = removal_counts(layers, p, gated)
+    counts = removal_counts(layers, p, gate)
     return [
         lowest([abs(w) for w in layer["weight"]], r, layer["active"]) for layer, r in zip(layers, counts, strict=True)
     ]
@@ -123,7 +126,8 @@ def update(layers, p, redistribution="momentum", growth="momentum", pruning="mag
     for layer in layers:
         layer["numel"] = len(layer["mask"])
         layer["active"] = [i for i, present in enumerate(layer["mask"]) if present]
-    removed = prune(layers, p, pruning, reference)
+    gate = ("size" if redistribution == "none" else redistribution) if reference else None
+    removed = prune(layers, p, pruning, gate)
     r = [len(gone) for gone in removed]
     free = [{i for i in range(v["numel"]) if not v["mask"][i]} | gone for v, gone in zip(layers, removed, strict=True)]
     if redistribution == "none" and not reference:

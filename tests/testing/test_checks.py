@@ -179,7 +179,7 @@ def test_a_broken_method_is_caught_by_its_check(name):
 
 
 def test_a_wrong_number_of_first_weights_is_caught():
-    with pytest.raises(ConformanceError, match=r"66 weights at the start, the budget rule \(constant\) prescribes 67"):
+    with pytest.raises(ConformanceError, match=r"starts with 66 weights where the budget is 67"):
         check_method(sound(initial=too_few_at_first), checks=[checks.check_budget])
 
 

@@ -112,6 +112,15 @@ def test_rotation_keeps_two(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-100000000", "step-99999999"]
 
 
+def test_a_save_killed_before_older_checkpoints_went_is_tidied_by_the_next(tmp_path):
+    killed = Checkpoints(tmp_path, keep=3)
+    for step in (1, 2, 3):
+        killed.save(step, {"step": step})
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(3, {"step": 3})
+    assert [p.name for p in checkpoints.paths()] == ["step-00000002", "step-00000003"]
+
+
 def test_saving_a_step_twice_keeps_the_first(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     path = checkpoints.save(1, {"a": 1})

@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 EXECUTIONS = ("masked", "sparse")
 
 
+def check_execution(execution: str) -> None:
+    """Refuse an unknown execution, and a sparse one where the kernels are missing."""
+    if execution not in EXECUTIONS:
+        raise unknown("execution", execution, EXECUTIONS)
+    if execution == "sparse":
+        from regrow.execution.native import available
+
+        if not available():
+            raise UnsupportedError(
+                "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
+                "at hand, or use execution='masked'"
+            )
+
+
 @dataclass(frozen=True)
 class Choice:
     """How one layer is computed, and why."""
@@ -40,8 +54,7 @@ class Switch:
 
     def choose(self, execution: str, model: nn.Module) -> None:
         """Switch all layers of ``model``."""
-        if execution not in EXECUTIONS:
-            raise unknown("execution", execution, EXECUTIONS)
+        check_execution(execution)
         self._off()
         if execution == "sparse":
             self._on(model)
@@ -71,14 +84,8 @@ class Switch:
 
     def _on(self, model: nn.Module) -> None:
         from regrow.execution.layers import attach, execution_of
-        from regrow.execution.native import available
         from regrow.execution.travel import travel
 
-        if not available():
-            raise UnsupportedError(
-                "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
-                "at hand, or use execution='masked'"
-            )
         for layer in self.network.layers:
             reason = _why_not(layer)
             if reason is None:

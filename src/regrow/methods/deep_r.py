@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.methods import options
 from regrow.methods.method import Method, StepView
 from regrow.topology import score
 from regrow.topology.grow import Grow
@@ -28,6 +29,8 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         l1: alpha, strength of the l1 prior.
         noise: scale of the gradient noise.
     """
+    options.at_least("l1", l1, 0)
+    options.at_least("noise", noise, 0)
 
     def pull_to_zero(layer: StepView) -> None:
         layer.grad.add_(_sign(layer) * layer.mask, alpha=l1)

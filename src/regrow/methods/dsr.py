@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.grow import Grow
@@ -28,6 +29,10 @@ def method(target: float = 0.1, tolerance: float = 0.1, threshold: float = 1e-3,
         threshold: H at the start.
         stop: share of the run after which masks stay.
     """
+    options.within("stop", stop, 0, 1, open_low=True)
+    options.within("target", target, 0, float("inf"), open_low=True)
+    options.within("tolerance", tolerance, 0, 1)
+    options.within("threshold", threshold, 0, float("inf"), open_low=True)
     return Method(
         name="dsr",
         paper="Mostafa & Wang",

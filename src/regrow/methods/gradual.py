@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology.initial import everything
 from regrow.topology.prune import Prune, down_to_floor
@@ -19,6 +20,8 @@ def method(begin: float = 0.2, end: float = 0.75, select: Literal["layer", "glob
         begin, end: t_0 and t_1 as shares of the run.
         select: per layer or over the whole network.
     """
+    options.ordered("begin", begin, "end", end)
+    options.one_of("select", select, ("layer", "global"))
     return Method(
         name="gradual-pruning",
         paper="Zhu & Gupta",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.cycle import Change, rewire
@@ -27,6 +28,9 @@ def method(start_density: float = 0.5, prune_rate: float = 0.5, begin: float = 0
         prune_rate: p at the start.
         begin, end: t_0 and t_f as shares of the run.
     """
+    options.within("prune_rate", prune_rate, 0, 1, open_high=True)
+    options.within("start_density", start_density, 0, 1, open_low=True)
+    options.ordered("begin", begin, "end", end)
     return Method(
         name="granet",
         paper="Liu et al.",

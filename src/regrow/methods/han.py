@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regrow.methods import options
 from regrow.methods.method import Method, Rounds
 from regrow.topology.initial import everything
 from regrow.topology.prune import Prune, down_to_floor
@@ -24,6 +25,7 @@ def method(keep: float = 0.5) -> Method:
     Args:
         keep: share of the present weights that survives a round.
     """
+    options.within("keep", keep, 0, 1, open_low=True, open_high=True)
     return Method(
         name="han",
         paper="Han et al.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from regrow.methods import options
 from regrow.methods.method import Method, Rounds
 from regrow.topology.initial import everything
 from regrow.topology.prune import Prune, down_to_floor
@@ -21,6 +22,9 @@ def method(keep: float = 0.8, rewind_step: int = 0, select: Literal["layer", "gl
         rewind_step: k; 0 rewinds to the initial weights.
         select: per layer, or over the whole network (deep nets).
     """
+    options.within("keep", keep, 0, 1, open_low=True, open_high=True)
+    options.at_least("rewind_step", rewind_step, 0)
+    options.one_of("select", select, ("layer", "global"))
     return Method(
         name="lottery-ticket",
         paper="Frankle & Carbin",

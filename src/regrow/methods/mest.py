@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.grow import Grow
@@ -22,6 +23,8 @@ def method(soft: bool = False, gap: float = 0.2, gradient_weight: float = 0.0) -
         gap: share of the weights that mutate at first.
         gradient_weight: lambda of the prune score |w| + lambda |g|.
     """
+    options.within("gap", gap, 0, 1)
+    options.at_least("gradient_weight", gradient_weight, 0)
     share = steps((gap, gap / 2, 0.0), (0.5625, 0.75))
 
     def lower(density: float) -> Curve:

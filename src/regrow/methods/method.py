@@ -125,6 +125,7 @@ class Method:
 
     def with_criteria(self, prune: Score | None, redistribute: Share | None, grow: Score | None) -> Method:
         """Exchange criteria by plain functions of a layer: scores for pruning and growth, a share for redistribution."""
+        self._check_exchange(prune)
         method = self
         if prune is not None:
             piece = replace(self.prune, score=prune) if isinstance(self.prune, Prune) else Prune(score=prune)
@@ -134,11 +135,20 @@ class Method:
             method = replace(method, redistribute=replace(base, share=redistribute))
         if grow is not None:
             method = replace(method, grow=replace(self.grow or Grow(), score=grow))
-        if method is not self and self.rewire is not None:
+        return method
+
+    def _check_exchange(self, prune: Score | None) -> None:
+        """Refuse a criterion that would never be asked."""
+        if self.rewire is not None:
             raise ConfigurationError(
                 f"method {self.name!r} chooses its masks in one piece: its prune, redistribute and grow cannot be exchanged"
             )
-        return method
+        if self.when is None and self.rounds is None:
+            raise ConfigurationError(f"method {self.name!r} never changes its masks: own criteria would not be asked")
+        if prune is not None and not isinstance(self.prune, Prune):
+            raise ConfigurationError(
+                f"method {self.name!r} prunes by a rule of its own, not by a score: it takes no prune criterion"
+            )
 
 
 Factory = Callable[..., Method]

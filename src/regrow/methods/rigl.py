@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.grow import Grow
@@ -24,6 +25,8 @@ def method(prune_rate: float = 0.3, stop: float = 0.75) -> Method:
         prune_rate: alpha.
         stop: share of the run after which masks stay.
     """
+    options.within("prune_rate", prune_rate, 0, 1, open_high=True)
+    options.within("stop", stop, 0, 1, open_low=True)
     return Method(
         name="rigl",
         paper="Evci et al.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.grow import Grow
@@ -22,6 +23,7 @@ def method(prune_rate: float = 0.3) -> Method:
     Args:
         prune_rate: zeta, constant.
     """
+    options.within("prune_rate", prune_rate, 0, 1, open_high=True)
     return Method(
         name="set",
         paper="Mocanu et al.",

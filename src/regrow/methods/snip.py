@@ -45,4 +45,5 @@ def _reset(setup: Setup) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.random.set_rng_state(randomness.generator(setup.seed, "reinitialise").get_state())
         for module in modules.values():
-            module.reset_parameters()  # type: ignore[operator]
+            # Attention keeps its own under a private name.
+            (getattr(module, "reset_parameters", None) or module._reset_parameters)()  # type: ignore[operator]

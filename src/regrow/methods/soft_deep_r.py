@@ -20,7 +20,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
 
     Active connections move as in DEEP-R. Dormant ones walk freely, clipped from below:
 
-        theta_k <- max(theta_min, theta_k + eta * noise * nu_k),   theta_min = -(1 - p0) T / (p0 alpha),   T = eta noise^2 / 2
+        theta_k <- max(theta_min, theta_k + eta * noise * nu_k),   theta_min = -(1 - p0) T / (p0 alpha),   T = eta_0 noise^2 / 2
 
     and are active again once theta_k > 0. p0 is the density; the number of weights varies around it. First theta of dormant
     connections: uniform in [theta_min, 0].
@@ -33,16 +33,18 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
     if not l1 > 0:
         raise ConfigurationError(f"soft-deep-r needs l1 > 0, got {l1}: the walk's lower end is proportional to 1 / l1")
 
-    def lowest(layer: StepView) -> float:
-        temperature = layer.lr * noise**2 / 2
-        start = float(layer.memory["density"])
-        return -(1 - start) * temperature / (start * l1)
-
     def prepare(layer: StepView) -> None:
+        if not layer.lr > 0:
+            raise ConfigurationError(
+                "soft-deep-r takes its temperature from the learning rate at sparsify, which is 0: set it first"
+            )
         fix_signs(layer)
-        layer.memory["density"] = layer.mask.float().mean()
+        start = layer.mask.double().mean()
+        # theta_min of the learning rate at the start: with that of the moment, a warm-up would let all dormant weights return.
+        layer.memory["lowest"] = -(1 - start) * (layer.lr * noise**2 / 2) / (start * l1)
         draw = randomness.uniform(layer.mask, layer.rng("dormant", layer.index)).to(layer.weight.dtype)
-        layer.weight.copy_(torch.where(layer.mask, layer.weight, _sign(layer) * draw * lowest(layer)))
+        dormant = _sign(layer) * draw * float(layer.memory["lowest"])
+        layer.weight.copy_(torch.where(layer.mask, layer.weight, dormant))
 
     def pull_to_zero(layer: StepView) -> None:
         layer.grad.add_(_sign(layer) * layer.mask, alpha=l1)
@@ -50,7 +52,9 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
     def walk(layer: StepView) -> None:
         drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
         theta = layer.weight * _sign(layer) + drawn * (layer.lr * noise)
-        layer.weight.copy_(torch.where(layer.mask, theta, theta.clamp_min(lowest(layer))) * _sign(layer))
+        layer.weight.copy_(
+            torch.where(layer.mask, theta, theta.clamp_min(float(layer.memory["lowest"]))) * _sign(layer)
+        )
 
     return Method(
         name="soft-deep-r",

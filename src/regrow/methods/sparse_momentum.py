@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from regrow.errors import unknown
+from regrow.errors import ConfigurationError, unknown
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.grow import Grow
 from regrow.topology.prune import Count, Prune, Pruning, Threshold, capped_fraction, gated_fraction
-from regrow.topology.redistribute import SHARES, Redistribute, mean_momentum, per_cost
+from regrow.topology.redistribute import SHARES, Redistribute, Share, mean_momentum, per_cost
 from regrow.topology.schedule import DECAYS, When
 
 GROWTH: dict[str, tuple[score.Score, str]] = {
@@ -55,10 +56,18 @@ def method(
         reference: behave as the authors' code where it differs from the paper: p ends at 0.005, the cap on p_i applies only to layers
             above 80% density that want to grow, ``redistribution="none"`` shares by layer size, grown weights keep their dense momentum.
     """
-    if growth not in GROWTH:
-        raise unknown("growth", growth, GROWTH)
-    if decay not in DECAYS:
-        raise unknown("decay", decay, DECAYS)
+    options.within("prune_rate", prune_rate, 0, 1, open_high=True)
+    options.one_of("just_pruned", just_pruned, ("keep", "zero"))
+    options.one_of("growth", growth, GROWTH)
+    options.one_of("decay", decay, DECAYS)
+    if global_prune and pruning != "magnitude":
+        raise ConfigurationError(
+            f"global_prune chooses by magnitude over the whole network: pruning={pruning!r} has a rule of its own"
+        )
+    if global_growth and growth == "momentum-neuron":
+        raise ConfigurationError(
+            "global_growth chooses over the whole network, growth='momentum-neuron' inside units: take one"
+        )
     chosen, spread = GROWTH[growth]
     seeded = growth.startswith("momentum") or reference
     return Method(
@@ -66,7 +75,7 @@ def method(
         paper="Dettmers & Zettlemoyer",
         year=2019,
         summary="prune small weights, redistribute and regrow by momentum",
-        prune=_pruning(pruning, global_prune, gated_fraction(mean_momentum) if reference else capped_fraction),
+        prune=_pruning(pruning, global_prune, gated_fraction(_gate(redistribution)) if reference else capped_fraction),
         redistribute=_redistribution(redistribution, cost_power, reference),
         grow=Grow(
             chosen,
@@ -75,7 +84,7 @@ def method(
             state="seed" if seeded else "zero",
         ),
         when=When("epoch"),
-        rate=DECAYS[decay](prune_rate, 0.005 if reference else 0.0),
+        rate=DECAYS[decay](prune_rate, 0.005 if reference and decay == "cosine" else 0.0),
         rate_needs_steps=decay != "constant",
         extra_needs=frozenset({"momentum"}) if seeded else frozenset(),
         needs_costs=cost_power != 0,
@@ -101,3 +110,8 @@ def _redistribution(name: str, cost_power: float, reference: bool) -> Redistribu
     if name not in SHARES:
         raise unknown("redistribution", name, [*SHARES, "none"])
     return Redistribute(per_cost(SHARES[name], cost_power))
+
+
+def _gate(redistribution: str) -> Share:
+    """The share that decides whether a layer wants to grow: that of the redistribution in use."""
+    return SHARES["size"] if redistribution == "none" else SHARES.get(redistribution, mean_momentum)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regrow.errors import ConfigurationError
+from regrow.methods import options
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import Setup
@@ -31,6 +32,7 @@ def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
         n, m: how many of how many are kept.
         decay: lambda.
     """
+    options.at_least("decay", decay, 0)
     if not 0 < n <= m:
         raise ConfigurationError(f"n:m needs 0 < n <= m, got {n}:{m}")
 

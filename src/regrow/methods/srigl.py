@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.cycle import Change, to_masks
@@ -30,6 +31,9 @@ def method(prune_rate: float = 0.3, ablation: float = 0.3, stop: float = 0.75) -
         ablation: gamma.
         stop: share of the run after which masks stay.
     """
+    options.within("prune_rate", prune_rate, 0, 1, open_high=True)
+    options.within("stop", stop, 0, 1, open_low=True)
+    options.within("ablation", ablation, 0, 1)
 
     @needs("gradient")
     def rewire(update: Update) -> Change:

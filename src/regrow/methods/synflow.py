@@ -7,6 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from regrow.errors import ConfigurationError
+from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology.distribution import budget
 from regrow.topology.initial import Setup, globally_largest
@@ -23,8 +25,13 @@ def method(rounds: int = 100) -> Method:
     Args:
         rounds: n.
     """
+    options.at_least("rounds", rounds, 1)
 
     def initial(setup: Setup) -> list[Tensor]:
+        if not setup.calibration.is_floating_point():
+            raise ConfigurationError(
+                "synflow sends ones through the model: it needs inputs of floating-point numbers, not tokens"
+            )
         probe = _absolute_copy(setup.model)
         ones = torch.ones_like(setup.calibration[:1], dtype=torch.float64)
         named = dict(probe.named_parameters())
@@ -55,7 +62,8 @@ def _absolute_copy(model: nn.Module) -> nn.Module:
     probe = copy.deepcopy(model).double().eval()
     with torch.no_grad():
         for tensor in (*probe.parameters(), *probe.buffers()):
-            tensor.abs_()
+            if tensor.is_floating_point():
+                tensor.abs_()
     return probe
 
 

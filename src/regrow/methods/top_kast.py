@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regrow.methods import options
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import by_magnitude
@@ -26,6 +27,8 @@ def method(exploration: float = 0.3, penalty: float = 1e-4) -> Method:
         exploration: M, additional share of weights that receive gradients.
         penalty: weight of the exploration loss.
     """
+    options.within("exploration", exploration, 0, 1)
+    options.at_least("penalty", penalty, 0)
 
     def widest(update: Update) -> list:
         return [largest(magnitude(v), _wider(v.nnz, v.numel, exploration), v.mask | ~v.mask) for v in update.layers]

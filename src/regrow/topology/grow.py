@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regrow.topology.redistribute import allocate
-from regrow.topology.score import Score, random
+from regrow.topology.score import Score, random, scores_of
 from regrow.topology.select import largest, largest_overall
 from regrow.topology.view import LayerView
 
@@ -59,7 +59,7 @@ class Grow:
     def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
         if count <= 0:
             return torch.zeros_like(room)
-        scores = self.score(layer)
+        scores = scores_of(self.score, layer)
         if self.select == "neuron":
             return _by_neuron(layer, scores, room, count)
         best = self.preferred(layer, room)
@@ -70,7 +70,7 @@ class Grow:
     def _anywhere(self, layers: Sequence[LayerView], rooms: list[Tensor], total: int) -> list[Tensor]:
         best = [self.preferred(layer, room) for layer, room in zip(layers, rooms, strict=True)]
         enough = sum(int(b.count_nonzero()) for b in best) >= total
-        return largest_overall([self.score(layer) for layer in layers], total, best if enough else rooms)
+        return largest_overall([scores_of(self.score, layer) for layer in layers], total, best if enough else rooms)
 
 
 def _by_neuron(layer: LayerView, scores: Tensor, room: Tensor, count: int) -> Tensor:

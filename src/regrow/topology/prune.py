@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regrow.topology.score import Score, magnitude
+from regrow.topology.score import Score, magnitude, scores_of
 from regrow.topology.select import smallest, smallest_overall
 from regrow.topology.view import LayerView, Update
 
@@ -78,10 +78,10 @@ class Prune:
 
     def _by_layer(self, update: Update, layer: LayerView) -> Tensor:
         count = min(self.count(update, layer), layer.nnz - 1)
-        return smallest(self.score(layer), count, layer.mask) if count > 0 else torch.zeros_like(layer.mask)
+        return smallest(scores_of(self.score, layer), count, layer.mask) if count > 0 else torch.zeros_like(layer.mask)
 
     def _by_sign(self, update: Update, layer: LayerView) -> Tensor:
-        scores, removed = self.score(layer), torch.zeros_like(layer.mask)
+        scores, removed = scores_of(self.score, layer), torch.zeros_like(layer.mask)
         for side in (layer.weight > 0, layer.weight < 0):
             among = side & layer.mask
             removed |= smallest(scores, math.floor(update.rate * int(among.count_nonzero()) + 1e-9), among)
@@ -89,7 +89,7 @@ class Prune:
 
     def _globally(self, update: Update) -> list[Tensor]:
         layers = update.layers
-        scores = [self.score(layer) for layer in layers]
+        scores = [scores_of(self.score, layer) for layer in layers]
         if update.targets is None:
             count = math.ceil(update.rate * sum(layer.nnz for layer in layers) - 1e-9)
         else:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from regrow.errors import NonFiniteError
 from regrow.topology.view import LayerView, needs
 
 Share = Callable[[LayerView], float]
@@ -75,10 +76,19 @@ class Redistribute:
 
     def __call__(self, layers: Sequence[LayerView], total: int, capacity: Sequence[int]) -> list[int]:
         """How many weights each layer grows; the sum is exactly ``total``."""
-        shares = [self.share(layer) for layer in layers]
+        shares = [self._share_of(layer) for layer in layers]
         if not sum(shares) > 0:
             shares = [float(layer.removed) for layer in layers]
         return allocate(shares, total, capacity, self.overflow)
+
+    def _share_of(self, layer: LayerView) -> float:
+        share = float(self.share(layer))
+        if not (math.isfinite(share) and share >= 0):
+            name = getattr(self.share, "__name__", "a share")
+            raise NonFiniteError(
+                f"{name} gave {share} for layer {layer.name}: a share is a finite number >= 0; masks were left as they are"
+            )
+        return share
 
 
 def allocate(

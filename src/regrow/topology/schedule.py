@@ -116,6 +116,13 @@ class Clock:
         progress = step / self.steps
         return step < last and self.when.begin <= progress <= self.when.until
 
+    def last_due(self) -> int | None:
+        """The last moment of the run at which an update is due; None if there is none, or no end."""
+        if self.steps is None:
+            return None
+        moments = range(self.steps // self.every * self.every, -1, -self.every)
+        return next((moment for moment in moments if self.due(moment)), None)
+
     def next_due(self, step: int) -> int | None:
         """The first moment at or after ``step`` at which an update is due; None if there is none.
 

@@ -7,9 +7,26 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.view import LayerView, needs
 
 Score = Callable[[LayerView], Tensor]
+
+
+def scores_of(criterion: Score, layer: LayerView) -> Tensor:
+    """What a criterion says of a layer, checked: one finite number per weight."""
+    scores = criterion(layer)
+    name = getattr(criterion, "__name__", "a criterion")
+    if not isinstance(scores, Tensor) or scores.shape != layer.mask.shape:
+        given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ConfigurationError(
+            f"{name} gave {given} for layer {layer.name}: a score is a tensor of shape {tuple(layer.mask.shape)}"
+        )
+    if not bool(torch.isfinite(scores).all()):
+        raise NonFiniteError(
+            f"{name} gave a score that is not finite in layer {layer.name}: masks were left as they are"
+        )
+    return scores
 
 
 def wide(tensor: Tensor) -> Tensor:

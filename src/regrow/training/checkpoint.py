@@ -41,6 +41,8 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         target = self.folder / f"step-{step:08d}"
         if target.exists():
+            # A run killed right after this very save, before older checkpoints went, comes by here again.
+            self._rotate()
             return target
         beside = self.folder / f"{_UNFINISHED}{step:08d}"
         shutil.rmtree(beside, ignore_errors=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -74,7 +75,9 @@ class PlainView:
             table.add_column(column, justify="left" if column == "layer" else "right")
         for row in run.parts.handle.plan():
             if row.sparse:
-                table.add_row(row.layer, "x".join(map(str, row.shape)), f"{row.density:.2%}", f"{row.nonzeros:,}")
+                table.add_row(
+                    escape(row.layer), "x".join(map(str, row.shape)), f"{row.density:.2%}", f"{row.nonzeros:,}"
+                )
         self.console.print(table)
 
     def speed(self, run: Run) -> float:

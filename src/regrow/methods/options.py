@@ -1,0 +1,37 @@
+"""Checks of a method's options: what, which value, what would be valid."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from regrow.errors import ConfigurationError, unknown
+
+
+def within(
+    name: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
+    """Refuse a number outside an interval; ``open_low`` and ``open_high`` leave the border itself out."""
+    fits = isinstance(value, (int, float)) and low <= value <= high
+    if not fits or (open_low and value == low) or (open_high and value == high):
+        left, right = "(" if open_low else "[", ")" if open_high else "]"
+        raise ConfigurationError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
+
+
+def at_least(name: str, value: float, low: float) -> None:
+    """Refuse a number below a bound."""
+    if not isinstance(value, (int, float)) or not value >= low:
+        raise ConfigurationError(f"{name} must be at least {low:g}, got {value!r}")
+
+
+def ordered(first: str, low: float, second: str, high: float) -> None:
+    """Refuse a begin that does not lie before its end, both shares of the run."""
+    within(first, low, 0, 1)
+    within(second, high, 0, 1)
+    if not low < high:
+        raise ConfigurationError(f"{first} must lie before {second}, got {low!r} and {high!r}")
+
+
+def one_of(name: str, value: str, valid: Collection[str]) -> None:
+    """Refuse an unknown choice, naming the nearest."""
+    if value not in valid:
+        raise unknown(name, str(value), valid)
