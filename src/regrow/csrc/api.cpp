@@ -92,7 +92,6 @@ REGROW_API int regrow_plan_create(const int* geometry, const uint8_t* mask, int 
 }
 
 REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
-REGROW_API int64_t regrow_plan_entries(const void* plan) { return int64_t(static_cast<const Plan*>(plan)->entries()); }
 
 // One copy of the interface per precision.
 #define REGROW_FOR_EACH_PRECISION(DEFINE) DEFINE(float, f32) DEFINE(double, f64)

@@ -32,8 +32,6 @@ def library() -> ctypes.CDLL:
         )
     loaded = ctypes.CDLL(str(path))
     loaded.regrow_isa.restype = ctypes.c_char_p
-    loaded.regrow_plan_entries.restype = ctypes.c_int64
-    loaded.regrow_plan_entries.argtypes = [ctypes.c_void_p]
     loaded.regrow_plan_free.restype = None
     loaded.regrow_plan_free.argtypes = [ctypes.c_void_p]
     return loaded

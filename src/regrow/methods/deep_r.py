@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -32,9 +34,6 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
     options.at_least("l1", l1, 0)
     options.at_least("noise", noise, 0)
 
-    def pull_to_zero(layer: StepView) -> None:
-        layer.grad.add_(_sign(layer) * layer.mask, alpha=l1)
-
     def shake(layer: StepView) -> None:
         drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
         layer.weight.add_(drawn * layer.mask, alpha=layer.lr * noise)
@@ -45,7 +44,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         year=2018,
         summary="random walk; a weight that crosses zero is replaced by a random one",
         prepare=fix_signs,
-        adjust=pull_to_zero,
+        adjust=pull_to_zero(l1),
         perturb=shake,
         prune=sign_crossing,
         grow=Grow(score.random, just_pruned="zero", value=1e-12),
@@ -62,5 +61,15 @@ def fix_signs(layer: StepView) -> None:
     layer.memory["sign"] = own.to(torch.int8)
 
 
-def _sign(layer: StepView) -> Tensor:
+def sign_of(layer: StepView) -> Tensor:
+    """s_k in the weights' own type."""
     return layer.memory["sign"].to(layer.weight.dtype)
+
+
+def pull_to_zero(l1: float) -> Callable[[StepView], None]:
+    """The l1 prior: active connections are drawn to zero by alpha."""
+
+    def pull(layer: StepView) -> None:
+        layer.grad.add_(sign_of(layer) * layer.mask, alpha=l1)
+
+    return pull

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from regrow import randomness
 from regrow.errors import ConfigurationError
-from regrow.methods.deep_r import fix_signs
+from regrow.methods.deep_r import fix_signs, pull_to_zero, sign_of
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.schedule import When
@@ -43,17 +42,14 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         # theta_min of the learning rate at the start: with that of the moment, a warm-up would let all dormant weights return.
         layer.memory["lowest"] = -(1 - start) * (layer.lr * noise**2 / 2) / (start * l1)
         draw = randomness.uniform(layer.mask, layer.rng("dormant", layer.index)).to(layer.weight.dtype)
-        dormant = _sign(layer) * draw * float(layer.memory["lowest"])
+        dormant = sign_of(layer) * draw * float(layer.memory["lowest"])
         layer.weight.copy_(torch.where(layer.mask, layer.weight, dormant))
-
-    def pull_to_zero(layer: StepView) -> None:
-        layer.grad.add_(_sign(layer) * layer.mask, alpha=l1)
 
     def walk(layer: StepView) -> None:
         drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
-        theta = layer.weight * _sign(layer) + drawn * (layer.lr * noise)
+        theta = layer.weight * sign_of(layer) + drawn * (layer.lr * noise)
         layer.weight.copy_(
-            torch.where(layer.mask, theta, theta.clamp_min(float(layer.memory["lowest"]))) * _sign(layer)
+            torch.where(layer.mask, theta, theta.clamp_min(float(layer.memory["lowest"]))) * sign_of(layer)
         )
 
     return Method(
@@ -63,7 +59,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         summary="as DEEP-R, but dormant weights walk at random and return by themselves",
         shadow=Shadow(reach=lambda update: [layer.mask for layer in update.layers]),
         prepare=prepare,
-        adjust=pull_to_zero,
+        adjust=pull_to_zero(l1),
         perturb=walk,
         rewire=_positive_theta,
         when=When(1, journal_every=100),
@@ -80,7 +76,3 @@ def _positive_theta(update: Update) -> Change:
         active = theta > 0
         masks.append(active if bool(active.any()) else largest(theta.float(), 1, torch.ones_like(active)))
     return to_masks(update, masks)
-
-
-def _sign(layer: StepView) -> Tensor:
-    return layer.memory["sign"].to(layer.weight.dtype)

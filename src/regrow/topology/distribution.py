@@ -74,7 +74,7 @@ def exact_counts(densities: Sequence[float], shapes: Sequence[Shape], total: int
         )
     wanted = [min(max(d * n, 1.0), float(n)) for d, n in zip(densities, sizes, strict=True)]
     counts = [max(1, math.floor(w + 1e-9)) for w in wanted]
-    _hand_out(counts, wanted, sizes, total)
+    hand_out(counts, wanted, sizes, total)
     while sum(counts) > total:
         counts[max(range(len(counts)), key=lambda i: counts[i])] -= 1
     return counts
@@ -90,7 +90,7 @@ def reachable(counts: Sequence[int], present: Sequence[int]) -> list[int]:
         [2, 5, 2]
     """
     within = [min(c, p) for c, p in zip(counts, present, strict=True)]
-    _hand_out(within, counts, present, min(sum(counts), sum(present)))
+    hand_out(within, counts, present, min(sum(counts), sum(present)))
     return within
 
 
@@ -99,10 +99,12 @@ def budget(density: float, sizes: Sequence[int]) -> int:
     return math.floor(density * sum(sizes) + 0.5)
 
 
-def _hand_out(counts: list[int], wanted: Sequence[float], sizes: Sequence[int], total: int) -> None:
-    while sum(counts) < total:
+def hand_out(counts: list[int], wanted: Sequence[float], limits: Sequence[int], total: int) -> None:
+    """Raise counts to an exact total, in place: the largest remainders first, ties to the lower index, none above its limit."""
+    while (left := total - sum(counts)) > 0:
+        # Rounded, so that equal remainders are ties whatever their last bits say.
         order = sorted(range(len(counts)), key=lambda i: round(counts[i] - wanted[i], 9))
-        for i in [i for i in order if counts[i] < sizes[i]][: total - sum(counts)]:
+        for i in [i for i in order if counts[i] < limits[i]][:left]:
             counts[i] += 1
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regrow.topology.score import Score, magnitude, scores_of
-from regrow.topology.select import smallest, smallest_overall
+from regrow.topology.select import largest, smallest, smallest_overall
 from regrow.topology.view import LayerView, Update
 
 Pruning = Callable[[Update], list[Tensor]]
@@ -20,7 +20,7 @@ Count = Callable[[Update, LayerView], int]
 
 def fraction(update: Update, layer: LayerView) -> int:
     """r_i = ceil(p * nnz_i)."""
-    return math.ceil(update.rate * layer.nnz - 1e-9)
+    return _ceil_share(update.rate, layer)
 
 
 def floor_fraction(update: Update, layer: LayerView) -> int:
@@ -99,7 +99,7 @@ class Prune:
 
 def globally_smallest(layers: list[LayerView], scores: list[Tensor], count: int) -> list[Tensor]:
     """Mark the ``count`` present weights with the smallest scores over all layers, leaving one in each."""
-    among = [layer.mask & ~smallest(-s, 1, layer.mask) for layer, s in zip(layers, scores, strict=True)]
+    among = [layer.mask & ~largest(s, 1, layer.mask) for layer, s in zip(layers, scores, strict=True)]
     room = sum(int(a.count_nonzero()) for a in among)
     return smallest_overall(scores, min(count, room), among)
 
@@ -108,7 +108,7 @@ def keep_one(layer: LayerView, removed: Tensor, scores: Tensor) -> Tensor:
     """Take the highest-scored weight back if ``removed`` would empty the layer."""
     if int(removed.count_nonzero()) < layer.nnz:
         return removed
-    return removed & ~smallest(-scores, 1, layer.mask)
+    return removed & ~largest(scores, 1, layer.mask)
 
 
 @dataclass(frozen=True)

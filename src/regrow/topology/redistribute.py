@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regrow.errors import NonFiniteError
+from regrow.topology.distribution import hand_out
 from regrow.topology.view import LayerView, needs
 
 Share = Callable[[LayerView], float]
@@ -129,11 +130,7 @@ def _fill(amounts: list[float], weights: Sequence[float], capacity: Sequence[int
 
 def _round(amounts: Sequence[float], total: int, capacity: Sequence[int]) -> list[int]:
     counts = [min(math.floor(a + 1e-9), c) for a, c in zip(amounts, capacity, strict=True)]
-    while (left := total - sum(counts)) > 0:
-        # Rounded, so that equal fractions are ties whatever their last bits say.
-        order = sorted(range(len(counts)), key=lambda i: round(counts[i] - amounts[i], 9))
-        for i in [i for i in order if counts[i] < capacity[i]][:left]:
-            counts[i] += 1
+    hand_out(counts, amounts, capacity, total)
     while sum(counts) > total:
         counts[max(range(len(counts)), key=lambda i: counts[i] - amounts[i])] -= 1
     return counts
