@@ -102,14 +102,12 @@ def _sparse_candidates(
     module: nn.Module, x: Tensor, grad: Tensor, pattern: SparsePattern
 ) -> dict[str, Callable[[], object]]:
     w, out = module.weight.detach(), torch.zeros_like(module.weight)
-    present = ops.gather(w, pattern)
-    x, grad = (t if t.dim() == 4 else t[:, :, None, None] for t in (x, grad))
     x, grad = to_travel(x), to_travel(grad)
-    rows, cols = x.shape[2:]
+    present = passes.forward(x, w, None, pattern)[1]
     return {
-        "forward": lambda: ops._forward(x, w, None, pattern.number),
-        "input_gradient": lambda: ops._input_gradient(grad, present, pattern.number, rows, cols),
-        "weight_gradient": lambda: ops._weight_gradient_(out, x, grad, pattern.number),
+        "forward": lambda: passes.forward(x, w, None, pattern),
+        "input_gradient": lambda: passes.input_gradient(grad, present, pattern, *passes.map_size(x)),
+        "weight_gradient": lambda: passes.weight_gradient(out, x, grad, pattern),
     }
 
 

@@ -96,18 +96,32 @@ REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); 
 // One copy of the interface per precision.
 #define REGROW_FOR_EACH_PRECISION(DEFINE) DEFINE(float, f32) DEFINE(double, f64)
 
-#define DEFINE_PASSES(T, SUFFIX)                                                                                                              \
-  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, int threads) { \
-    return guarded([&] { runner_##SUFFIX(threads).forward(*static_cast<const Plan*>(plan), x, weights, bias, y, samples); });                 \
-  }                                                                                                                                           \
-  REGROW_API int regrow_weight_gradient_##SUFFIX(const void* plan, const T* x, const T* grad, T* gradient, int64_t samples, int threads) {    \
-    return guarded([&] { runner_##SUFFIX(threads).weight_gradient(*static_cast<const Plan*>(plan), x, grad, gradient, samples); });           \
-  }                                                                                                                                           \
-  REGROW_API int regrow_gather_##SUFFIX(const T* dense, const uint32_t* position, int64_t count, T* present, int threads) {                   \
-    return guarded([&] { runner_##SUFFIX(threads).gather(dense, position, count, present); });                                                \
-  }                                                                                                                                           \
-  REGROW_API int regrow_scatter_##SUFFIX(const T* present, const uint32_t* position, int64_t count, T* dense, int threads) {                  \
-    return guarded([&] { runner_##SUFFIX(threads).scatter(present, position, count, dense); });                                               \
+// `position` non-null: `weight` is dense-shaped, its present entries are first gathered into `present`; else it is `present` itself.
+#define DEFINE_PASSES(T, SUFFIX)                                                                                                          \
+  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weight, const uint32_t* position, int64_t count,          \
+                                         T* present, const T* bias, T* y, int64_t samples, int threads) {                                 \
+    return guarded([&] {                                                                                                                  \
+      const auto run = runner_##SUFFIX(threads);                                                                                          \
+      if (position) run.gather(weight, position, count, present);                                                                         \
+      run.forward(*static_cast<const Plan*>(plan), x, position ? present : weight, bias, y, samples);                                     \
+    });                                                                                                                                   \
+  }                                                                                                                                       \
+  /* dx, dw and dbias may be null: not wanted. */                                                                                         \
+  REGROW_API int regrow_backward_##SUFFIX(const void* input_plan, const void* weight_plan, const T* x, const T* grad, const T* present,   \
+                                          const uint32_t* position, int64_t count, T* dx, T* dw, T* dbias, int64_t channels,              \
+                                          int64_t pixels, int64_t samples, int threads) {                                                 \
+    return guarded([&] {                                                                                                                  \
+      const auto run = runner_##SUFFIX(threads);                                                                                          \
+      if (dx) run.forward(*static_cast<const Plan*>(input_plan), grad, present, nullptr, dx, samples);                                    \
+      if (dw) run.weight_gradient(*static_cast<const Plan*>(weight_plan), x, grad, position, count, dw, samples);                         \
+      if (!dbias) return;                                                                                                                 \
+      const int parts = run.parts_for(channels * pixels * samples / kLanes);                                                              \
+      parallel_openmp(parts, [&](int part) { run.kernels.channel_sums(grad, channels, pixels * samples, dbias, part, parts); });          \
+    });                                                                                                                                   \
+  }                                                                                                                                       \
+  REGROW_API int regrow_transpose_##SUFFIX(const T* x, int64_t rows, int64_t cols, T* y, int threads) {                                   \
+    const int parts = rows * cols / kLanes < kSerialBelow ? 1 : threads;                                                                  \
+    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) { k.transpose(x, rows, cols, y, part, parts); });          \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 

@@ -24,6 +24,57 @@ REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm s
   return total;
 }
 
+// Eight rows of eight, columns become rows.
+template <class T>
+REGROW_INLINE void transpose_block(const T* x, int64_t cols, T* y, int64_t rows) {
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4) {
+    __m256 r[8], t[8];
+    REGROW_UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps((const float*)x + i * cols);
+    REGROW_UNROLL for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    REGROW_UNROLL for (int i = 0; i < 8; i += 4) {
+      r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+      r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+    REGROW_UNROLL for (int i = 0; i < 4; i++) {
+      _mm256_storeu_ps((float*)y + i * rows, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+      _mm256_storeu_ps((float*)y + (i + 4) * rows, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+    return;
+  }
+#endif
+  for (int i = 0; i < 8; i++)
+    for (int j = 0; j < 8; j++) y[j * rows + i] = x[i * cols + j];
+}
+
+// y[cols][rows] <- x[rows][cols]
+template <class T>
+void transpose(const T* x, int64_t rows, int64_t cols, T* y, int part, int parts) {
+  const Range blocks = share((cols + 7) / 8, part, parts);
+  const int64_t end = blocks.end * 8 < cols ? blocks.end * 8 : cols;
+  for (int64_t c = blocks.begin * 8; c < end; c += 8) {
+    int64_t r = 0;
+    if (c + 8 <= cols)
+      for (; r + 8 <= rows; r += 8) transpose_block(x + r * cols + c, cols, y + c * rows + r, rows);
+    for (; r < rows; r++)
+      for (int64_t j = c; j < c + 8 && j < cols; j++) y[j * rows + r] = x[r * cols + j];
+  }
+}
+
+template <class T>
+void channel_sums(const T* x, int64_t channels, int64_t size, T* sums, int part, int parts) {
+  const Range mine = share(channels, part, parts);
+  for (int64_t c = mine.begin; c < mine.end; c++) {
+    const T* p = x + c * size;
+    sums[c] = T(sum_over<T>(size, [&](int64_t i) -> Vec<T> { return loose(p + i); }, [&](int64_t i) { return p[i]; }));
+  }
+}
+
 template <class T>
 void channel_statistics(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts) {
   const Range mine = share(channels, part, parts);

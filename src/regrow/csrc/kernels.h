@@ -9,6 +9,8 @@ template <class T>
 struct Kernels {
   void (*forward)(const Stencil&, const T* x, const T* values, const T* bias, T* y, int64_t lanes, int part, int parts);
   void (*weight_gradient)(const Stencil&, const T* x, const T* grad_out, T* sums, int64_t lanes, int part, int parts);
+  void (*transpose)(const T* x, int64_t rows, int64_t cols, T* y, int part, int parts);
+  void (*channel_sums)(const T* x, int64_t channels, int64_t size, T* sums, int part, int parts);
   void (*channel_statistics)(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts);
   void (*scale_shift)(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts);
   void (*norm_backward)(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,

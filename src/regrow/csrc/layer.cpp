@@ -45,7 +45,17 @@ void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T*
 }
 
 template <class T>
-void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const {
+void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dense,
+                                int64_t samples) const {
+  static thread_local Scratch scratch;
+  T* gradient = scratch.get<T>(size_t(count));
+  std::memset(static_cast<void*>(gradient), 0, size_t(count) * sizeof(T));  // weights that only meet padding are in no list
+  present_gradient(plan, x, grad_out, gradient, samples);
+  scatter(gradient, position, count, dense);
+}
+
+template <class T>
+void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const {
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;

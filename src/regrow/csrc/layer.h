@@ -20,11 +20,13 @@ struct Runner {
 
   // y = plan(x) with the present weights in mask order; bias may be null. Also the input gradient, on the transposed plan.
   void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const;
-  // gradient[w] of every weight in the plan <- the sum over samples and pixels; weights that only meet padding are not touched.
-  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
-
-  // present[i] <- dense[position[i]], and back.
+  // dense[position[w]] of every weight w of the plan <- the sum over samples and pixels.
+  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dense, int64_t samples) const;
+  // present[i] <- dense[position[i]].
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
+
+ private:
+  void present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
   void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;
 };
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from regrow.execution import passes
 from regrow.execution.layout import to_travel
-from regrow.execution.ops import gather, operators
 from regrow.execution.pattern import SparsePattern
 
 
@@ -63,6 +63,14 @@ def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Te
     )
 
 
+def _watched() -> bool:
+    """Whether somebody watches dispatch (FLOP counters, tracing): then passes run as registered operators.
+
+    Otherwise they do not: torch's dispatcher costs more than a small layer's whole work.
+    """
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
 class SparseFunction(torch.autograd.Function):
     """The eager path: as the `sparse_forward` operator, but weight gradients go through a `GradientBuffer`."""
 
@@ -77,29 +85,41 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        # Converted once, for both passes: an input that does not travel yet is usually the data itself.
-        x, present = to_travel(x) if x.dim() == 4 else x, gather(weight, pattern)
-        ctx.save_for_backward(x, weight, present)
+        x = to_travel(x)  # once, for both passes: an input that does not travel yet is usually the data itself
+        if _watched():
+            y, used = torch.ops.regrow.sparse_forward(x, weight, bias, pattern.number), weight
+        else:
+            y, used = passes.forward(x, weight, bias, pattern)
+        ctx.save_for_backward(x, weight, used)
         ctx.pattern, ctx.buffer, ctx.dense, ctx.has_bias = pattern, buffer, dense, bias is not None
-        return operators().sparse_forward(x, present, bias, pattern.number)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
-        x, weight, present = ctx.saved_tensors
-        number, ops = ctx.pattern.number, operators()
-        grad = to_travel(grad)
-        dx = dw = db = None
-        if ctx.needs_input_grad[0]:
-            dx = ops.sparse_input_gradient(grad, present, number, x.shape[2], x.shape[3])
-        if ctx.needs_input_grad[1]:
-            if ctx.dense:
-                dw = dense_weight_gradient(x, grad, ctx.pattern)
-            else:
-                dw = ctx.buffer.lend(weight)
-                ops.sparse_weight_gradient_(dw, x, grad, number)
-                ctx.buffer.written()
-        if ctx.has_bias and ctx.needs_input_grad[2]:
-            db = grad.sum((0, 2, 3))
+        x, weight, used = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        grad, dw = to_travel(grad), None
+        if wants_weight:
+            dw = dense_weight_gradient(x, grad, ctx.pattern) if ctx.dense else ctx.buffer.lend(weight)
+        out = None if ctx.dense else dw
+        run = _observed_backward if _watched() or used is weight else passes.backward
+        dx, db = run(x, grad, used if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
+        if out is not None:
+            ctx.buffer.written()
         return dx, dw, db, None, None, None
+
+
+def _observed_backward(
+    x: Tensor, grad: Tensor, weight: Tensor | None, pattern: SparsePattern, dw: Tensor | None, wants_bias: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """`passes.backward` as operators that FLOP counters and traces see."""
+    dx = db = None
+    if weight is not None:
+        dx = torch.ops.regrow.sparse_input_gradient(grad, weight, pattern.number, *passes.map_size(x))
+    if dw is not None:
+        torch.ops.regrow.sparse_weight_gradient_(dw, x, grad, pattern.number)
+    if wants_bias:
+        db = grad.sum([axis for axis in range(grad.dim()) if axis != 1])
+    return dx, db

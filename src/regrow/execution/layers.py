@@ -11,7 +11,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from regrow.execution import native
+from regrow.execution import native, ops  # noqa: F401  (registers the operators)
 from regrow.execution.gradient import GradientBuffer, SparseFunction
 from regrow.execution.pattern import SparsePattern, Window
 
@@ -19,7 +19,7 @@ _ATTRIBUTE = "_regrow_execution"
 
 
 class _SparseLayer(nn.Module):
-    """Mixin: the sparse forward of a layer seen as a 4-D convolution."""
+    """Mixin: the sparse forward of a layer on features (N, C) or maps (N, C, H, W)."""
 
     def _compute(self, x: Tensor) -> Tensor:
         execution: Execution = self.__dict__[_ATTRIBUTE]
@@ -40,7 +40,7 @@ class SparseLinear(_SparseLayer, nn.Linear):
         if x.shape[-1:] != (self.in_features,):
             raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {self.in_features})")
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        y = self._compute(flat[:, :, None, None])[:, :, 0, 0]
+        y = self._compute(flat)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], self.out_features)
 
 
@@ -130,7 +130,7 @@ class Execution:
         self._dense = on
 
     def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The layer on 4-D maps."""
+        """The layer on features or 4-D maps."""
         if x.dtype != weight.dtype:
             x = x.to(weight.dtype)
         if torch.compiler.is_compiling() and not self._dense:

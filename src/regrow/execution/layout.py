@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
+
+from regrow.execution import native
 
 
 def samples_last(x: Tensor) -> Tensor:
@@ -23,7 +26,14 @@ def samples_last(x: Tensor) -> Tensor:
 
 def is_travel(x: Tensor) -> bool:
     """True if `x` is stored samples-fastest without gaps."""
-    return samples_last(x).is_contiguous()
+    if x.numel() == 0:
+        return True
+    step, sizes, strides = 1, x.shape, x.stride()
+    for axis in (0, *range(x.dim() - 1, 0, -1)):
+        if strides[axis] != step and sizes[axis] != 1:
+            return False
+        step *= sizes[axis]
+    return True
 
 
 def travels(x: Tensor) -> bool:
@@ -41,5 +51,8 @@ def to_travel(x: Tensor) -> Tensor:
     """`x` in the travelling layout; a copy only if needed."""
     if is_travel(x):
         return x
-    flat = x.contiguous().view(x.shape[0], -1).t().contiguous()  # two dimensions: torch's fast transposing copy
-    return flat.view(*x.shape[1:], x.shape[0]).permute(x.dim() - 1, *range(x.dim() - 1))
+    y, x = empty_travel(x.shape, x), x.contiguous()
+    if x.dtype in native.SUFFIX and x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()):
+        native.call("transpose", x.dtype, x, x.shape[0], x.numel() // x.shape[0], y)
+        return y
+    return y.copy_(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -47,20 +48,39 @@ def instruction_set() -> str:
     return library().regrow_isa().decode()
 
 
-def _argument(value: object) -> object:
-    if isinstance(value, torch.Tensor):
-        return ctypes.c_void_p(value.data_ptr())
-    return ctypes.c_int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
+# What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i an int.
+_SIGNATURES = {
+    "forward": "ppppnpppn",
+    "backward": "ppppppnpppnnn",
+    "transpose": "pnnp",
+    "channel_statistics": "pnnpp",
+    "scale_shift": "ppppnni",
+    "norm_backward": "pppppppppnni",
+    "max_pool": "ppppn",
+    "max_pool_backward": "ppppn",
+    "sgd": "pppppn",
+    "adamw": "ppppppn",
+}
+_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int}
 
 
-def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
-    """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, integers as 64 bit, None as null."""
+@functools.cache
+def _function(name: str, dtype: torch.dtype) -> Callable[..., int]:
     if dtype not in SUFFIX:
         raise TypeError(
             f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'"
         )
     function = getattr(library(), f"regrow_{name}_{SUFFIX[dtype]}")
-    check(function(*map(_argument, arguments), ctypes.c_int(torch.get_num_threads())), name)
+    function.argtypes = [*(_TYPES[kind] for kind in _SIGNATURES[name]), ctypes.c_int]
+    return function
+
+
+def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
+    """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, None as null."""
+    function = _function(name, dtype)
+    plain = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in arguments]
+    if status := function(*plain, torch.get_num_threads()):
+        check(status, name)
 
 
 def check(status: int, name: str) -> None:

@@ -1,0 +1,115 @@
+"""The passes of one sparse layer on native kernels: arguments checked, one native call each way.
+
+y = forward(x, weight, bias, pattern)        dx, dW, db = backward(x, grad, weight, pattern, ...)
+
+Maps are (N, C, H, W) or, for linear layers, (N, features), in any strides; results travel. `weight` is the dense-shaped weight or,
+saving a pass over it, the present weights in mask order that `forward` returns beside y.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regrow.execution import native
+from regrow.execution.layout import empty_travel, to_travel
+from regrow.execution.pattern import SparsePattern
+
+
+def map_size(x: Tensor) -> tuple[int, int]:
+    """Rows and columns of a map; features are maps of one pixel."""
+    return (x.shape[2], x.shape[3]) if x.dim() == 4 else (1, 1)
+
+
+def output_shape(x: Tensor, p: SparsePattern) -> tuple[int, ...]:
+    """Shape of the layer's output."""
+    if x.dim() == 2:
+        return x.shape[0], p.out_channels
+    return (x.shape[0], p.out_channels, *p.window.output_size(x.shape[2], x.shape[3]))
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) -> tuple[Tensor, Tensor]:
+    """The output and the present weights, for a later `backward`."""
+    _check_maps("x", x, p.in_channels, p)
+    if bias is not None:
+        _check("bias", bias, (p.out_channels,), x.dtype)
+        bias = bias.contiguous()
+    y, plan = empty_travel(output_shape(x, p), x), p.plan("forward", *map_size(x))
+    source, position, count, present = _weights(weight, p, x.dtype)
+    native.call("forward", x.dtype, plan, to_travel(x), source, position, count, present, bias, y, x.shape[0])
+    return y, present
+
+
+def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, cols: int) -> Tensor:
+    """dL/dx for input maps of rows x cols."""
+    _check_maps("grad", grad, p.out_channels, p)
+    if grad.dim() == 4:
+        _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
+    size = (rows, cols) if grad.dim() == 4 else ()
+    dx, plan = empty_travel((grad.shape[0], p.in_channels, *size), grad), p.plan("input_gradient", rows, cols)
+    source, position, count, present = _weights(weight, p, grad.dtype)
+    native.call("forward", grad.dtype, plan, to_travel(grad), source, position, count, present, None, dx, grad.shape[0])
+    return dx
+
+
+def weight_gradient(out: Tensor, x: Tensor, grad: Tensor, p: SparsePattern) -> None:
+    """Write dL/dW at the gradient mask's positions of `out`; nothing else is touched."""
+    backward(x, grad, None, p, dw=out)
+
+
+def backward(
+    x: Tensor,
+    grad: Tensor,
+    present: Tensor | None,
+    p: SparsePattern,
+    dw: Tensor | None = None,
+    wants_bias: bool = False,
+) -> tuple[Tensor | None, Tensor | None]:
+    """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to the positions of `dw`."""
+    _check_maps("x", x, p.in_channels, p)
+    _check("grad", grad, output_shape(x, p), x.dtype)
+    x, grad, (rows, cols) = to_travel(x), to_travel(grad), map_size(x)
+    dx = dbias = into = onto = positions = None
+    if present is not None:
+        _check("weight", present, (p.nnz,), x.dtype)
+        dx, into = empty_travel(x.shape, x), p.plan("input_gradient", rows, cols)
+    if dw is not None:
+        _check("out", dw, tuple(p.mask.shape), x.dtype)
+        if not dw.is_contiguous():
+            raise ValueError("out must be contiguous")
+        onto, positions = p.plan("weight_gradient", rows, cols), p.positions("weight_gradient")
+    if wants_bias:
+        dbias = x.new_empty(p.out_channels)
+    count, pixels = 0 if positions is None else positions.numel(), grad.numel() // max(1, len(grad) * p.out_channels)
+    sizes = (p.out_channels, pixels, len(x))
+    native.call("backward", x.dtype, into, onto, x, grad, present, positions, count, dx, dw, dbias, *sizes)
+    return dx, dbias
+
+
+def _weights(
+    weight: Tensor, p: SparsePattern, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None, int, Tensor]:
+    """Where the kernel finds weights: (source, positions of the present ones in it or None, their number, memory for them)."""
+    if weight.dim() == 1:
+        _check("weight", weight, (p.nnz,), dtype)
+        present = weight.contiguous()
+        return present, None, 0, present
+    _check("weight", weight, tuple(p.mask.shape), dtype)
+    positions = p.positions()
+    return weight.contiguous(), positions, positions.numel(), weight.new_empty(positions.numel())
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype or not tensor.is_cpu:
+        raise TypeError(f"{name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+
+
+def _check_maps(name: str, x: Tensor, channels: int, p: SparsePattern) -> None:
+    if x.dtype not in native.SUFFIX:
+        raise TypeError(f"{name} must be float32 or float64, got {x.dtype}")
+    linear = p.mask.dim() == 2
+    if x.dim() not in ((2, 4) if linear else (4,)) or x.shape[1] != channels:
+        expected = f"(N, {channels})" if linear else f"(N, {channels}, rows, cols)"
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected {expected}")
