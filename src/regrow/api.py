@@ -48,6 +48,7 @@ def sparsify(
     calibration: Any = None,
     costs: Mapping[str, float] | torch.Tensor | None = None,
     execution: Literal["masked", "sparse"] = "masked",
+    native_step: bool = True,
     process_group: Any = None,
     **options: Any,
 ) -> Handle:
@@ -71,6 +72,7 @@ def sparsify(
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted.
         execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights.
+        native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
         process_group: ranks that train together; the default group if there is one; False for none.
         options: the method's own options.
 
@@ -107,7 +109,7 @@ def sparsify(
     try:
         handle.network.costs = _costs(recipe, costs, handle)
         handle.initialise(calibration)
-        handle.execute(execution)
+        handle.execute(execution, native_step)
     except BaseException:
         handle.detach()
         raise

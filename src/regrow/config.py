@@ -72,6 +72,7 @@ class Sparse:
     window_tolerance: float = 1e-3
     momentum_source: str = "optimizer"
     execution: str = "masked"
+    native_step: bool = True
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -10,7 +10,7 @@ optimizer.step()
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,7 @@ class Handle:
         self._overflowed = False
         self._blank: list[nn.Parameter] = []
         self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
+        self._stepped: list[SparseParameter] = []
         self.unverified = False
         self.inherited_execution = "masked"
         self._hooks = attach.attach(self, optimizer)
@@ -73,7 +74,7 @@ class Handle:
         # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
         self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
         if self.inherited_execution != "masked":
-            self.execute(self.inherited_execution)
+            self.execute(self.inherited_execution, self.switch.native_step)
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
@@ -154,8 +155,12 @@ class Handle:
         """The table of layers: sparse or dense and why, density, non-zeros, and MACs where ``example`` (one input) is given."""
         return build_plan(self.model, self.method.name, self.decisions, self.network.layers, self.masks, example)
 
-    def execute(self, execution: str) -> None:
-        """Choose how sparse layers are computed from now on: ``masked`` (dense compute) or ``sparse`` (native kernels)."""
+    def execute(self, execution: str, native_step: bool = True) -> None:
+        """Choose how sparse layers are computed from now on: ``masked`` (dense compute) or ``sparse`` (native kernels).
+
+        With ``sparse`` kernels, SGD and AdamW touch present weights only in mostly empty layers, unless ``native_step`` is off.
+        """
+        self.switch.native_step = native_step
         self.switch.choose(execution, self.model)
         self.switch.follow(self.window.is_open)
 
@@ -212,7 +217,10 @@ class Handle:
         self.network.each(self.method.adjust, self.step, gradients=True)
         if self._due("instead"):
             self._update()
-            self._withhold_gradients()
+            self._withhold(p for group in self.optimizer.param_groups for p in group["params"])
+        elif self.method.perturb is None:
+            self._stepped = self.switch.step_present()
+            self._withhold(sparse.parameter for sparse in self._stepped)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -229,7 +237,9 @@ class Handle:
             sparse.swap_out()
         self.network.each(self.method.perturb, self.step)
         for sparse in self.parameters:
-            sparse.mask_weight()
+            if sparse not in self._stepped:
+                sparse.mask_weight()
+        self._stepped = []
         self.step += 1
         self._remember_rewind()
         if self._due("after"):
@@ -257,12 +267,11 @@ class Handle:
             self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
         self.window.close(self.step)
 
-    def _withhold_gradients(self) -> None:
-        """A topology update instead of the weight update: parameters without a gradient are skipped by every optimizer."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self._withheld = [(p, p.grad) for p in parameters]
-        for p in parameters:
-            p.grad = None
+    def _withhold(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Parameters without a gradient are skipped by every optimizer; they get it back after the step."""
+        for parameter in parameters:
+            self._withheld.append((parameter, parameter.grad))
+            parameter.grad = None
 
     # ---------------------------------------------------------------------------------------------- rounds
 

@@ -33,6 +33,7 @@ class SparseParameter:
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
         self.arrives_masked = False
+        self._clean_version = -1
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
         self._hooks = self._hook()
 
@@ -90,6 +91,16 @@ class SparseParameter:
         if self.theta is not None:
             self.parameter.data.copy_(self.theta)
         self.parameter.data.mul_(self._bytes)
+        self.mark_clean()
+
+    def mark_clean(self) -> None:
+        """Missing weights are zero now."""
+        self._clean_version = self.parameter._version
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nobody wrote to the weights since missing ones were zero."""
+        return self.parameter._version == self._clean_version
 
     def mask_state(self) -> None:
         """Zero what the optimizer remembers of missing weights, from steps before they were missing."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.bench.timing import medians
-from regrow.execution import SparsePattern, ops
+from regrow.execution import SparsePattern, passes
 from regrow.execution.layers import window_of
 from regrow.execution.layout import to_travel
 

@@ -50,6 +50,7 @@ _library.impl("sparse_input_gradient", _input_gradient, "CPU")
 _library.impl("sparse_weight_gradient", _weight_gradient, "CPU")
 _library.impl("sparse_weight_gradient_", _weight_gradient_, "CPU")
 
+
 @torch.library.register_fake("regrow::sparse_forward", lib=_library)
 def _(x: Tensor, weight: Tensor, bias: Tensor | None, pattern: int) -> Tensor:
     return empty_travel(passes.output_shape(x, pattern_of(pattern)), x)

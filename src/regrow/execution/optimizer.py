@@ -6,8 +6,12 @@ The dense-shaped step of a large sparse layer costs more than its sparse passes;
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
 
 from regrow.execution import native
 from regrow.execution.pattern import SparsePattern
@@ -89,3 +93,40 @@ def adamw_step(
     native.call(
         "adamw", weight.dtype, ctypes.byref(options), weight, grad, exp_avg, exp_avg_sq, positions, positions.numel()
     )
+
+
+def steps_natively(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's arithmetic is one of those above: exactly SGD or AdamW, without loss scaling inside the step."""
+    return type(optimizer) in _STEPS and getattr(optimizer, "grad_scale", None) is None
+
+
+def step_present(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any], pattern: SparsePattern) -> bool:
+    """What `optimizer.step()` would do to the present weights of `parameter`; False, changing nothing, if only torch can."""
+    grad = parameter.grad
+    plain = grad is not None and grad.is_contiguous() and grad.dtype == parameter.dtype in native.SUFFIX
+    if not plain or not parameter.is_contiguous() or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
+        return False
+    _STEPS[type(optimizer)](parameter.detach(), grad, optimizer.state[parameter], group, pattern)
+    # Native code writes behind autograd's back; a backward through the old weights must still be refused.
+    torch.autograd.graph.increment_version(parameter)
+    return True
+
+
+def _sgd(weight: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> None:
+    first = group["momentum"] != 0 and state.get("momentum_buffer") is None
+    if first:
+        state["momentum_buffer"] = torch.zeros_like(weight)
+    options = {key: group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")}
+    sgd_step(weight, grad, state.get("momentum_buffer"), pattern, first_step=first, **options)
+
+
+def _adamw(weight: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> None:
+    if not state:
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+    state["step"] += 1
+    options = {key: group[key] for key in ("lr", "betas", "eps", "weight_decay", "maximize")}
+    adamw_step(weight, grad, state["exp_avg"], state["exp_avg_sq"], pattern, step=int(state["step"]), **options)
+
+
+_STEPS: dict[type, Callable[..., None]] = {SGD: _sgd, AdamW: _adamw}

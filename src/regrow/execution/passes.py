@@ -86,9 +86,7 @@ def backward(
     return dx, dbias
 
 
-def _weights(
-    weight: Tensor, p: SparsePattern, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None, int, Tensor]:
+def _weights(weight: Tensor, p: SparsePattern, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, int, Tensor]:
     """Where the kernel finds weights: (source, positions of the present ones in it or None, their number, memory for them)."""
     if weight.dim() == 1:
         _check("weight", weight, (p.nnz,), dtype)

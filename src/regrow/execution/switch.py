@@ -12,6 +12,7 @@ from regrow.errors import UnsupportedError, unknown
 if TYPE_CHECKING:
     from regrow.execution.layers import Execution
     from regrow.network import SparseNetwork
+    from regrow.parameter import SparseParameter
     from regrow.scope import Layer
 
 EXECUTIONS = ("masked", "sparse")
@@ -47,6 +48,7 @@ class Switch:
     def __init__(self, network: SparseNetwork) -> None:
         self.network = network
         self.execution = "masked"
+        self.native_step = True
         self._model: nn.Module | None = None
         self._sparse: dict[str, Execution] = {}
         self._reasons: dict[str, str] = {}
@@ -71,6 +73,26 @@ class Switch:
             self._sparse[layer.name].dense_gradient(window_open)
             # Outside windows the kernels leave exact zeros at missing weights: masking them again would be dense work.
             self.network.of(layer).arrives_masked = not window_open
+
+    def step_present(self) -> list[SparseParameter]:
+        """Update sparse layers natively, present weights only, where the optimizer's arithmetic is known; returns whose it was.
+
+        Mostly missing weights make it worth it, and only weights that nobody wrote to since they were masked: the step leaves the
+        missing ones untouched.
+        """
+        from regrow.execution.optimizer import step_present, steps_natively
+
+        optimizer = self.network.parameters[0].optimizer
+        if not self._sparse or not self.native_step or not steps_natively(optimizer):
+            return []
+        stepped = []
+        for layer in self._sparse_layers():
+            sparse, pattern = self.network.of(layer), self._sparse[layer.name].pattern
+            worth = 2 * pattern.nnz <= pattern.mask.numel() and sparse.theta is None and sparse.is_clean
+            if worth and step_present(optimizer, sparse.parameter, sparse.group(), pattern):
+                sparse.mark_clean()
+                stepped.append(sparse)
+        return stepped
 
     def explain(self) -> list[Choice]:
         """One row per layer."""

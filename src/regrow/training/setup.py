@@ -119,6 +119,7 @@ def sparsify_as_configured(
         window_tolerance=sparse.window_tolerance,
         momentum=sparse.momentum_source,  # type: ignore[arg-type]
         execution=execution,  # type: ignore[arg-type]
+        native_step=sparse.native_step,
         calibration=calibration,
     )
 
