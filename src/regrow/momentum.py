@@ -7,6 +7,7 @@ k steps old weighs mu^k, hence K = ceil(log(tolerance) / log(mu)) steps carry al
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ def family_of(optimizer: Optimizer, group: Group, pure_gradient: bool = False) -
     return MUON if isinstance(optimizer, Muon) else OWN_AVERAGE
 
 
+@functools.lru_cache  # asked for in every step
 def window_length(coefficient: float, tolerance: float, interval: int) -> int:
     """K = min(interval, ceil(log tolerance / log mu)); the whole interval for tolerance 0.
 

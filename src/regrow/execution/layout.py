@@ -24,16 +24,26 @@ def samples_last(x: Tensor) -> Tensor:
     return x.permute(*range(1, x.dim()), 0)
 
 
+def travel_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a travelling tensor.
+
+    >>> travel_strides((8, 3, 4, 4))
+    (1, 128, 32, 8)
+    """
+    if len(shape) == 2:
+        return 1, shape[0]
+    strides, step = [1], shape[0]
+    for size in reversed(shape[1:]):
+        strides.insert(1, step)
+        step = step * size
+    return tuple(strides)
+
+
 def is_travel(x: Tensor) -> bool:
     """True if `x` is stored samples-fastest without gaps."""
-    if x.numel() == 0:
-        return True
-    step, sizes, strides = 1, x.shape, x.stride()
-    for axis in (0, *range(x.dim() - 1, 0, -1)):
-        if strides[axis] != step and sizes[axis] != 1:
-            return False
-        step *= sizes[axis]
-    return True
+    strides, wanted = x.stride(), travel_strides(x.shape)
+    # Where a dimension has one element, or the tensor none, strides mean nothing.
+    return strides == wanted or samples_last(x).is_contiguous()
 
 
 def travels(x: Tensor) -> bool:
@@ -43,8 +53,7 @@ def travels(x: Tensor) -> bool:
 
 def empty_travel(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised travelling tensor of the given logical shape, with the dtype and device of `like`."""
-    stored = like.new_empty((*shape[1:], shape[0]))
-    return stored.permute(stored.dim() - 1, *range(stored.dim() - 1))
+    return like.new_empty_strided(shape, travel_strides(shape))
 
 
 def to_travel(x: Tensor) -> Tensor:
