@@ -22,6 +22,7 @@ def test_a_row_has_all_columns_and_what_matters(tmp_path):
     assert set(found) == set(COLUMNS)
     assert found["test_error"] == 1.53
     assert found["seconds"] == 1.5
+    assert found["processor_seconds"] == 1.25
     assert (found["model"], found["method"], found["density"], found["seed"]) == (
         "lenet300",
         "sparse-momentum",

@@ -22,7 +22,7 @@ SPEEDUPS = ("weights", "activations", "both", "empty_channels", "empty_channels_
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "steps", "execution", "window_tolerance", "options", "scope",
     "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "seconds",
-    "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in SPEEDUPS),
+    "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in SPEEDUPS),
 )  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -59,7 +59,7 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
     """The row of a finished run."""
     result = json.loads((home / "result.json").read_text())
     environment = json.loads((home / "environment.json").read_text())
-    speedups = result.get("speedup") or {}
+    speedups, timed = result.get("speedup") or {}, read_rows(home / "speed.jsonl")
     return {
         **setting_of(config),
         "seed": config.seed,
@@ -68,7 +68,7 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
         "window_tolerance": config.sparse.window_tolerance,
         "test_error": round(result["test_error"], 6),
         **{key: result[key] for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "identity")},
-        "seconds": round(sum(row["seconds"] for row in read_rows(home / "speed.jsonl")), 2),
+        **{key: round(sum(row[key] for row in timed), 2) for key in ("seconds", "processor_seconds")},
         **{key: environment[key] for key in ("threads", "processor", "torch", "regrow")},
         **{f"speedup_{name}": speedups.get(name) for name in SPEEDUPS},
     }

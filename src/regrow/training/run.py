@@ -110,7 +110,7 @@ class Run:
         """Train to the end and return the result; None if stopped on request (after saving)."""
         self._notify("started")
         self._last_save = self._last_row = time.monotonic()
-        self._row_step = self.step
+        self._last_processor, self._row_step = time.process_time(), self.step
         if self.step and self.step % self.steps_per_epoch == 0:
             # A run killed between the last checkpoint of an epoch and its evaluation evaluates now.
             self._end_epoch()
@@ -207,10 +207,11 @@ class Run:
             return
         self.tally = Tally()
         self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
-        now = time.monotonic()
+        now, processor = time.monotonic(), time.process_time()
+        times = {"seconds": now - self._last_row, "processor_seconds": processor - self._last_processor}
         speed = (self.step - self._row_step) * self.config.data.batch / max(now - self._last_row, 1e-9)
-        self.log.add_speed(step=self.step, seconds=now - self._last_row, images_per_second=speed, **self._traffic())
-        self._last_row, self._row_step = now, self.step
+        self.log.add_speed(step=self.step, **times, images_per_second=speed, **self._traffic())
+        self._last_row, self._last_processor, self._row_step = now, processor, self.step
 
     def _traffic(self) -> dict[str, int]:
         traffic = self.parts.traffic
