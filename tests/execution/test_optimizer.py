@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import regrow
 from regrow.execution import SparsePattern, native
 from regrow.execution.optimizer import adamw_step, sgd_step
 
@@ -78,3 +79,66 @@ def test_bad_arguments_raise():
         sgd_step(weight, grads[0].double(), None, pattern, lr=0.1)
     with pytest.raises(ValueError, match="step counts"):
         adamw_step(weight, grads[0], weight.clone(), weight.clone(), pattern, step=0)
+
+
+def trained(optimizer, native_step, steps=12, disturb=None, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 10))
+    optimizer = optimizer(model.parameters(), **options)
+    handle = regrow.sparsify(
+        model, optimizer, density=0.2, steps=steps, update_every=4, execution="sparse", native_step=native_step
+    )
+    stepped = []
+    original = handle.switch.step_present
+    handle.switch.step_present = lambda: stepped.append(original()) or stepped[-1]
+    for step in range(steps):
+        if disturb is not None:
+            disturb(model, step)
+        x = torch.randn(16, 20, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        (model(x) ** 2).sum().mul(0.01).backward()
+        before = model[0].weight.grad
+        optimizer.step()
+        assert model[0].weight.grad is before
+        for sparse in handle.parameters:
+            assert (sparse.parameter[~sparse.mask] == 0).all()
+    return model, handle, [len(found) for found in stepped]
+
+
+@pytest.mark.parametrize(("optimizer", "options"), [(torch.optim.SGD, SGD[3]), (torch.optim.AdamW, ADAMW[1])])
+def test_a_run_with_native_steps_is_the_run_without(optimizer, options):
+    native_model, native_handle, counts = trained(optimizer, True, **options)
+    model, handle, none = trained(optimizer, False, **options)
+    assert counts == [2] * 12
+    assert none == [0] * 12
+    for name, mask in handle.masks.items():
+        assert torch.equal(mask, native_handle.masks[name])
+    for mine, theirs in zip(native_model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_that_somebody_wrote_to_take_the_dense_step_and_are_masked():
+    def disturb(model, step):
+        if step == 5:
+            with torch.no_grad():
+                model[0].weight.add_(0.1)
+
+    *_, counts = trained(torch.optim.SGD, True, disturb=disturb, lr=0.01, momentum=0.9)
+    assert counts[4:7] == [2, 1, 2]
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.RMSprop])
+def test_other_optimizers_step_themselves(optimizer):
+    *_, counts = trained(optimizer, True, lr=0.01)
+    assert counts == [0] * 12
+
+
+def test_backward_through_weights_that_a_native_step_changed_is_refused():
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=5, execution="sparse")
+    loss = model(torch.randn(4, 8, requires_grad=True)).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -25,6 +25,7 @@ def finish(job, folder, error=2.0, **extra):
         "steps": 36,
         "nonzeros": 13310,
         "weights": 266200,
+        "macs_share": 0.05,
         "density": job.config.sparse.density,
         "identity": job.config.identity(),
         **extra,

@@ -18,7 +18,7 @@ def labelled(name, **wanted):
 def test_names():
     assert list(EXPERIMENTS) == [
         "mnist-compression", "mnist-methods", "cifar-snip", "cifar-wrn28", "imagenet", "dense-equivalence", "ablation",
-        "sensitivity", "features",
+        "sensitivity", "features", "growth-window", "cost-redistribution",
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="did you mean 'ablation'"):
         find("ablatoin")

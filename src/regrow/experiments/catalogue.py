@@ -1,4 +1,4 @@
-"""Every table and figure of the paper as an experiment."""
+"""Every table and figure of the paper as an experiment, and two questions of our own."""
 
 from __future__ import annotations
 
@@ -171,6 +171,30 @@ def _features() -> list[Cell]:
     return cells
 
 
+def _growth_window() -> list[Cell]:
+    cells = []
+    for model in ("lenet300", "lenet5"):
+        base = sparse(_preset(f"mnist-{model}"), density=0.05)
+        for label, tolerance in (("full momentum", 0.0), ("growth window", 1e-3)):
+            config = replace(base, sparse=replace(base.sparse, window_tolerance=tolerance))
+            cells.append(Cell(model, label, 0.05, config))
+    return cells
+
+
+def _cost_redistribution() -> list[Cell]:
+    """Whole runs of LeNet-5-Caffe; a few hundred steps, with frequent updates, of networks that are too large for more here."""
+    cells = []
+    for model, preset in (("lenet5", "mnist-lenet5"), ("vgg16-d", "cifar-vgg16-d"), ("wrn-16-8", "cifar-wrn-16-8")):
+        base = _preset(preset)
+        if model != "lenet5":
+            base = replace(base, max_steps=300, sparse=replace(base.sparse, update_every=50))
+        for power in (0.0, 0.5, 1.0):
+            config = sparse(base, density=0.05, **({"cost_power": power} if power else {}))
+            config = replace(config, sparse=replace(config.sparse, execution="sparse"))
+            cells.append(Cell(model, f"lambda {power:g}", 0.05, config))
+    return cells
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
@@ -191,6 +215,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("ablation", "table 4: redistribution and growth", 10, _ablation, "bars"),
         Experiment("sensitivity", "figure 5: prune rate, schedule and momentum", 6, _sensitivity, "sensitivity"),
         Experiment("features", "appendix: class specialisation of channels", 1, _features, "bars"),
+        Experiment("growth-window", "ours: dense gradients in a window or in every step", 10, _growth_window, "bars"),
+        Experiment("cost-redistribution", "ours: momentum per cost of a weight", 5, _cost_redistribution, "bars"),
     )
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regrow.experiments import trade, windows
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.rows import SPEEDUPS, Row, same_setting
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
@@ -208,4 +209,6 @@ EXTRAS: dict[str, dict[str, Callable[[Material], str]]] = {
     "sensitivity": {"wilcoxon": sensitivity},
     "dense-equivalence": {"equivalence": equivalence},
     "features": {"specialisation": features},
+    "growth-window": {"window": windows.describe},
+    "cost-redistribution": {"trade": trade.describe},
 }

@@ -14,14 +14,15 @@ from regrow.errors import StateError
 from regrow.files import write_atomically
 from regrow.training.metrics import read_rows
 
-# What makes two rows the same setting; execution and window tolerance are shown, not mixed.
+# What makes two rows the same setting; execution is shown, not mixed.
 SETTING = (
-    "model", "data", "method", "density", "epochs", "batch", "lr", "momentum", "weight_decay", "scope", "options",
+    "model", "data", "method", "density", "epochs", "max_steps", "batch", "lr", "momentum", "weight_decay", "scope", "options",
+    "window_tolerance",
 )  # fmt: skip
 SPEEDUPS = ("weights", "activations", "both", "empty_channels", "empty_channels_dead_maps")
 COLUMNS = (
-    "model", "data", "method", "density", "seed", "epochs", "steps", "execution", "window_tolerance", "options", "scope",
-    "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "seconds",
+    "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "scope",
+    "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "seconds",
     "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in SPEEDUPS),
 )  # fmt: skip
 
@@ -37,11 +38,13 @@ def setting_of(config: Config) -> dict[str, str]:
         "method": sparse.method,
         "density": float(sparse.density),
         "epochs": config.epochs,
+        "max_steps": config.max_steps or 0,
         "batch": config.data.batch,
         "lr": float(optimizer.lr),
         "momentum": float(optimizer.momentum),
         "weight_decay": float(optimizer.weight_decay),
         "scope": sparse.scope,
+        "window_tolerance": float(sparse.window_tolerance),
         "options": json.dumps(sparse.options, sort_keys=True) if sparse.options else "",
     }
     return {key: str(value) for key, value in values.items()}
@@ -65,9 +68,11 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
         "seed": config.seed,
         "steps": result["steps"],
         "execution": config.sparse.execution,
-        "window_tolerance": config.sparse.window_tolerance,
         "test_error": round(result["test_error"], 6),
-        **{key: result[key] for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "identity")},
+        **{
+            key: result.get(key)
+            for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "identity")
+        },
         **{key: round(sum(row[key] for row in timed), 2) for key in ("seconds", "processor_seconds")},
         **{key: environment[key] for key in ("threads", "processor", "torch", "regrow")},
         **{f"speedup_{name}": speedups.get(name) for name in SPEEDUPS},

@@ -141,6 +141,8 @@ def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoc
     method = build(config.sparse.method, dict(config.sparse.options))
     if method.calibration is not None:
         method = replace(method, initial=at_random, calibration=None)
+    if method.needs_costs:
+        method = replace(method, needs_costs=False)  # prices matter to topology updates only
     return sparsify_as_configured(config, method, network, optimizer, per_epoch)
 
 

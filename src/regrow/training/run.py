@@ -267,9 +267,16 @@ class Run:
             "nonzeros": handle.nonzeros,
             "weights": handle.numel,
             "density": handle.density,
+            "macs_share": self._macs_share(),
             "updates": handle.updates,
             "identity": self.config.identity(),
         }
+
+    def _macs_share(self) -> float:
+        """Multiply-accumulates of the sparse layers' present weights, as a share of all their weights'."""
+        plan = self.parts.handle.plan(torch.zeros(1, *self.parts.train.shape, device=self.processes.device))
+        rows = [row for row in plan.rows if row.sparse and row.macs is not None]
+        return sum(row.macs for row in rows) / sum(row.macs / row.density for row in rows)
 
     # ---------------------------------------------------------------------------------------------- saving
 

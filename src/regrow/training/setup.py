@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regrow import data, models
 from regrow.api import sparsify
@@ -91,7 +91,10 @@ def make_sparse(
             f"method {sparse.method!r} trains in rounds: call regrow.sparsify and handle.rewind() from your own loop"
         )
     calibration = _calibration(method.calibration, config, network, train)
-    return sparsify_as_configured(config, method, network, optimizer, steps_per_epoch, calibration, sparse.execution)
+    example = torch.zeros(1, *train.shape, device=next(network.parameters()).device)
+    return sparsify_as_configured(
+        config, method, network, optimizer, steps_per_epoch, calibration, sparse.execution, example
+    )
 
 
 def sparsify_as_configured(
@@ -102,6 +105,7 @@ def sparsify_as_configured(
     steps_per_epoch: int,
     calibration: Any = None,
     execution: str = "masked",
+    example: Tensor | None = None,
 ) -> Handle:
     """``regrow.sparsify`` with a configuration's arguments and a method built from it."""
     sparse = config.sparse
@@ -120,6 +124,7 @@ def sparsify_as_configured(
         momentum=sparse.momentum_source,  # type: ignore[arg-type]
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,
+        costs=example if method.needs_costs else None,
         calibration=calibration,
     )
 
