@@ -74,6 +74,18 @@ def test_max_pool_prefers_the_first_of_equals_and_nan():
     torch.testing.assert_close(outcome(pool, to_travel(x)), expected, equal_nan=True)
 
 
+def test_relu_before_max_pooling_is_computed_behind_it():
+    """Exactly, also where all of a window is negative, zero or NaN."""
+    ordinary = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2, padding=1))
+    x = torch.randint(-2, 3, (9, 3, 8, 8), generator=torch.Generator().manual_seed(0)).float() / 2
+    x[1, 0, :2, :2], x[2, 1, 4, 4] = -1.0, float("nan")
+    expected = outcome(ordinary, x)
+    travel(ordinary)
+    found = outcome(ordinary, to_travel(x))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert type(ordinary(to_travel(x).requires_grad_()).grad_fn).__name__ == "_MaxPoolFunctionBackward"
+
+
 def test_hooks_prevent_fusion():
     model = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU())
     travel(model)

@@ -24,24 +24,30 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
 
 
 class _MaxPoolFunction(torch.autograd.Function):
+    """Max pooling, then ReLU if wanted: on the pooled map it is the same function as before it, and less work."""
+
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, out: tuple[int, int], window: tuple[int, ...]) -> Tensor:
+    def forward(ctx: FunctionCtx, x: Tensor, out: tuple[int, int], window: tuple[int, ...], relu: bool) -> Tensor:
         fields = (x.shape[1], *x.shape[2:], *out, *window)
         ctx.pool = (ctypes.c_int * len(fields))(*fields)
         y = empty_travel((*x.shape[:2], *out), x)
         winner = torch.empty(y.numel(), dtype=torch.uint8)
         native.call("max_pool", x.dtype, ctx.pool, x, y, winner, x.shape[0])
-        ctx.save_for_backward(winner)
+        if relu:
+            y.relu_()
+        ctx.save_for_backward(winner, y if relu else None)
         ctx.shape = x.shape
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (winner,) = ctx.saved_tensors
+        winner, y = ctx.saved_tensors
+        if y is not None:
+            grad = torch.ops.aten.threshold_backward(grad, y, 0)
         dx = empty_travel(ctx.shape, grad)
         native.call("max_pool_backward", grad.dtype, ctx.pool, to_travel(grad), winner, dx, ctx.shape[0])
-        return dx, None, None
+        return dx, None, None, None
 
 
 def _native(x: Tensor) -> bool:
@@ -55,14 +61,28 @@ class TravelMaxPool2d(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Native on travelling tensors, torch otherwise."""
-        kernel, stride, pad, dilation = map(_pair, (self.kernel_size, self.stride, self.padding, self.dilation))
-        valid = kernel[0] * kernel[1] <= 255 and all(2 * p <= k for p, k in zip(pad, kernel, strict=True))
-        if not _native(x) or self.return_indices or not valid:
-            return super().forward(x)
-        out = tuple(_pooled(x.shape[2 + a], kernel[a], stride[a], pad[a], dilation[a], self.ceil_mode) for a in (0, 1))
-        return (
-            _MaxPoolFunction.apply(x, out, (*kernel, *stride, *pad, *dilation)) if min(out) > 0 else super().forward(x)
-        )
+        return max_pool(self, x) if takes(self, x) else super().forward(x)
+
+
+def _windows(module: nn.MaxPool2d, x: Tensor) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """Output size, and kernel, stride, padding and dilation in one."""
+    window = tuple(map(_pair, (module.kernel_size, module.stride, module.padding, module.dilation)))
+    sizes = (_pooled(x.shape[2 + a], *(pair[a] for pair in window), module.ceil_mode) for a in (0, 1))
+    return (next(sizes), next(sizes)), tuple(size for pair in window for size in pair)
+
+
+def takes(module: nn.MaxPool2d, x: Tensor) -> bool:
+    """True if the native path applies to this input."""
+    if not _native(x) or module.return_indices:
+        return False
+    kernel, pad = _pair(module.kernel_size), _pair(module.padding)
+    valid = kernel[0] * kernel[1] <= 255 and all(2 * p <= k for p, k in zip(pad, kernel, strict=True))
+    return valid and min(_windows(module, x)[0]) > 0
+
+
+def max_pool(module: nn.MaxPool2d, x: Tensor, relu: bool = False) -> Tensor:
+    """`module(x)` with a ReLU before it if wanted, for a travelling `x`."""
+    return _MaxPoolFunction.apply(x, *_windows(module, x), relu)
 
 
 def _average(x: Tensor, rows: int, cols: int) -> Tensor:

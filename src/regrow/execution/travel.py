@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d, batch_norm, takes
+from regrow.execution import norm, pool
+from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d
 from regrow.execution.pool import TravelAdaptiveAvgPool2d, TravelAvgPool2d, TravelMaxPool2d
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def _fusible(norm: nn.Module, relu: nn.Module) -> bool:
-    """A batch norm followed by a plain ReLU, neither observed by hooks."""
-    return (
-        isinstance(norm, TravelBatchNorm1d | TravelBatchNorm2d)
-        and type(relu) is nn.ReLU
-        and not any(getattr(module, hooks) for module in (norm, relu) for hooks in _HOOKS)
-    )
+def _fused(first: nn.Module, second: nn.Module | None, x: Tensor) -> Tensor | None:
+    """Batch norm then ReLU, or ReLU then max pooling, in one pass; None for other pairs and where hooks observe either."""
+    pair = (first, second)
+    if second is None or any(getattr(module, hooks) for module in pair for hooks in _HOOKS):
+        return None
+    if isinstance(first, TravelBatchNorm1d | TravelBatchNorm2d) and type(second) is nn.ReLU and norm.takes(first, x):
+        return norm.batch_norm(first, x, relu=True)
+    if type(first) is nn.ReLU and type(second) is TravelMaxPool2d and pool.takes(second, x):
+        return pool.max_pool(second, x, relu=True)
+    return None
 
 
 class TravelSequential(nn.Sequential):
-    """`nn.Sequential` that computes a batch norm and the ReLU behind it in one pass over travelling tensors."""
+    """`nn.Sequential` that computes some pairs of modules in one pass over travelling tensors."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The modules in order."""
@@ -33,8 +37,8 @@ class TravelSequential(nn.Sequential):
         for module, following in zip(modules, [*modules[1:], None], strict=True):
             if skip:
                 skip = False
-            elif following is not None and _fusible(module, following) and takes(module, x):
-                x, skip = batch_norm(module, x, relu=True), True
+            elif (both := _fused(module, following, x)) is not None:
+                x, skip = both, True
             else:
                 x = module(x)
         return x
