@@ -1,0 +1,49 @@
+"""The documents' tables are what the raw rows say, and the rows are whole."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from regrow.experiments.catalogue import EXPERIMENTS, find
+from regrow.experiments.rows import COLUMNS, read_runs, same_setting
+from regrow.experiments.statistics import summarise
+
+RESULTS = Path(__file__).parents[2] / "results"
+specification = importlib.util.spec_from_file_location("show", RESULTS / "show.py")
+show = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(show)
+STORED = sorted(path.parent.name for path in RESULTS.glob("*/runs.csv"))
+
+
+@pytest.mark.parametrize("document", show.DOCUMENTS, ids=lambda path: path.name)
+def test_tables_are_what_the_rows_say(document):
+    text = document.read_text()
+    assert "<!-- results:" in text
+    assert show.refreshed(text) == text
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_rows_are_whole_and_belong_to_the_experiment(name):
+    assert name in EXPERIMENTS
+    rows = read_runs(RESULTS / name / "runs.csv")
+    assert rows
+    assert tuple(rows[0]) == COLUMNS
+    cells = find(name).cells()
+    for row in rows:
+        assert any(same_setting(cell.config, row) for cell in cells), row
+        assert 0 < float(row["test_error"]) < 100
+        assert float(row["seconds"]) > 0
+
+
+def test_a_mean_recomputed_by_hand():
+    rows = read_runs(RESULTS / "mnist-compression" / "runs.csv")
+    errors = [
+        float(row["test_error"])
+        for row in rows
+        if (row["model"], row["method"], float(row["density"])) == ("lenet300", "sparse-momentum", 0.05)
+    ]
+    ours = summarise(errors)
+    assert f"| lenet300 | sparse momentum | 5 | {ours.n} | {ours.mean:.3f} ± {ours.se:.3f} |" in show.table(
+        "mnist-compression", "lenet300"
+    )
