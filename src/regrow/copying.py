@@ -36,7 +36,7 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
     )
     twin.network.costs = list(handle.network.costs)
     twin.load_state_dict(handle.state_dict())
-    twin.inherited_execution = handle.switch.execution
+    twin.inherited_execution = handle.switch.state()
     memo[_key(handle)] = twin
 
 
