@@ -49,7 +49,6 @@ class Trial:
         executions: the sparse execution of each layer of it that may be sparse.
         batch: arguments of the model.
         precision: the type of autocast, if it was on.
-        share: share of steps inside growth windows.
     """
 
     def __init__(
@@ -58,30 +57,21 @@ class Trial:
         executions: Mapping[str, Execution],
         batch: tuple[tuple[Any, ...], dict[str, Any]],
         precision: torch.dtype | None,
-        share: float,
     ) -> None:
-        self._twin, self._executions, self._precision, self._share = twin, executions, precision, share
+        self._twin, self._executions, self._precision = twin, executions, precision
         # Own copies: a model may write into its input.
         self._args, self._kwargs = pytree.tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, batch)
         self._parameters = [p for p in twin.parameters() if p.requires_grad]
 
     def time(self, assignments: Mapping[str, frozenset[str]], timer: Timer) -> dict[str, float]:
-        """Milliseconds of forward + backward, averaged over steps inside and outside windows."""
-        runs = {name: self._run(sparse, False) for name, sparse in assignments.items() if self._share < 1 or not sparse}
-        if self._share > 0:
-            runs |= {f"{name}, in a window": self._run(sparse, True) for name, sparse in assignments.items() if sparse}
-        ms = timer(runs)
-        means = {}
-        for name in assignments:
-            inside = ms.get(f"{name}, in a window", ms.get(name, 0.0))
-            means[name] = ms.get(name, inside) * (1 - self._share) + inside * self._share
-        return means
+        """Milliseconds of forward + backward outside growth windows."""
+        ms = timer({f"whole model, {name}": self._run(sparse) for name, sparse in assignments.items()})
+        return {name: ms[f"whole model, {name}"] for name in assignments}
 
-    def _run(self, sparse: frozenset[str], window: bool) -> Callable[[], None]:
+    def _run(self, sparse: frozenset[str]) -> Callable[[], None]:
         def run() -> None:
             for name, execution in self._executions.items():
                 execution.live = name in sparse
-                execution.dense_gradient(window)
             with autocast(self._precision):
                 outputs = self._twin(*self._args, **self._kwargs)
             ends = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor) and t.requires_grad]
