@@ -24,7 +24,14 @@ class Stopwatch:
 
 
 SPARSE_WINS = (("whole model, masked", 50.0), ("whole model", 5.0), (" dense", 10.0), ("random", 8.0), ("enter", 0.1))
-DENSE_WINS = (("whole model, masked", 50.0), ("whole model", 90.0), (" dense", 1.0), (" sparse", 9.0), (" window", 9.0), ("enter", 0.1))
+DENSE_WINS = (
+    ("whole model, masked", 50.0),
+    ("whole model", 90.0),
+    (" dense", 1.0),
+    (" sparse", 9.0),
+    (" window", 9.0),
+    ("enter", 0.1),
+)
 
 
 def net():

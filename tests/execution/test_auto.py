@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,17 +44,19 @@ def test_dense_wins_everywhere():
     assert all("dense is faster" in row.reason for row in handle.explain())
 
 
-def test_a_dear_conversion_keeps_a_single_layer_dense():
+def test_a_dear_conversion_keeps_a_single_layer_dense(tmp_path, monkeypatch):
     """The last layer alone would win sparse, but not with the conversion before it; with a sparse neighbour it needs none."""
     slow = [("weight (5, 16) bias (5,) on 20x16 float32 dense", 3.0), ("weight (5, 16)", 2.0), ("enter 20x16", 5.0)]
     model, optimizer, handle = start(Stopwatch(*slow, *DENSE_WINS))
     train(model, optimizer, 1)
     assert sparse_layers(handle) == set()
     assert "converting layouts" in handle.explain()[3].reason
-    neighbour = [("Linear(in_features=12, out_features=16, bias=True) weight (16, 12) bias (16,) on 20x12 float32 dense", 3.0)]
+    neighbour = [
+        ("Linear(in_features=12, out_features=16, bias=True) weight (16, 12) bias (16,) on 20x12 float32 dense", 3.0)
+    ]
     neighbour += [("weight (16, 12)", 1.0), ("whole model, planned", 1.0)]
     # An own cache: the first figures must not answer for these.
-    os.environ["REGROW_CACHE"] += "-other"
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "other"))
     model, optimizer, handle = start(Stopwatch(*slow, *neighbour, *DENSE_WINS))
     train(model, optimizer, 1)
     assert sparse_layers(handle) == {"8", "10"}
@@ -97,8 +100,8 @@ def test_crossing_a_boundary_decides_again():
     handle.network.set_masks({s.name: s.mask.clone() for s in handle.parameters})
     assert not handle.switch.auto.pending
     stopwatch.figures[:0] = [("sparse 100%", 99.0), ("window 100%", 99.0)]
-    costs = [automatic.Cost(**{**c.__dict__, "slope": 40.0}) for c in handle.switch.auto.decision.costs]
-    handle.switch.auto.decision = automatic.replace(handle.switch.auto.decision, costs=tuple(costs))
+    decision = handle.switch.auto.decision
+    handle.switch.auto.decision = replace(decision, costs=tuple(replace(c, slope=40.0) for c in decision.costs))
     handle.network.set_masks(dense)
     assert handle.switch.auto.pending
     assert "decided again" in handle.explain().note
@@ -116,7 +119,7 @@ def test_topology_updates_without_a_crossing_decide_nothing():
 
 
 def test_all_sparse_equals_execution_sparse_bit_for_bit():
-    model, optimizer, handle = start(Stopwatch(*SPARSE_WINS))
+    model, optimizer, _ = start(Stopwatch(*SPARSE_WINS))
     losses = train(model, optimizer, 12)
     other, its_optimizer, its_handle = start(None, "masked")
     expected = train(other, its_optimizer, 1)
@@ -203,14 +206,16 @@ def test_copies_keep_the_decision(steps):
     copied = regrow.handle_of(its_optimizer)
     assert copied.model is twin
     copied.switch.auto._timer = Stopwatch(*SPARSE_WINS)
-    assert train(twin, its_optimizer, 4, first=steps) == pytest.approx(train(model, optimizer, 4, first=steps), rel=1e-4)
+    assert train(twin, its_optimizer, 4, first=steps) == pytest.approx(
+        train(model, optimizer, 4, first=steps), rel=1e-4
+    )
     assert sparse_layers(copied) == sparse_layers(handle) == ALL
     assert copied.switch.auto is not handle.switch.auto
 
 
 def test_evaluation_is_not_what_is_measured():
     stopwatch = Stopwatch(*SPARSE_WINS)
-    model, optimizer, handle = start(stopwatch)
+    model, optimizer, _ = start(stopwatch)
     with torch.no_grad():
         model.eval()(torch.randn(7, 3, 8, 8))
     model.train()

@@ -5,6 +5,7 @@ Keys say what was measured; they belong to a machine: processor, instruction set
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -83,7 +84,8 @@ class Timings:
             beside.write_text(content)
             os.replace(beside, self.path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
             warnings.warn(f"timings were not kept: {error}; the next run measures again", stacklevel=2)
         self._known, self._fresh = everything[self.machine], {}
 

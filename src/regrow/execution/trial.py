@@ -22,7 +22,7 @@ _HOOKS = (
 
 
 def dense_copy(model: nn.Module) -> nn.Module:
-    """A copy that computes dense and tells nobody: hooks are gone, but for torch's own (weight norm computes weights in one)."""
+    """A copy that computes dense and tells nobody: hooks are gone, but for torch's own (spectral norm computes weights in one)."""
     twin = copy.deepcopy(model)
     for module in twin.modules():
         if (execution := execution_of(module)) is not None:
