@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regrow.execution import native
+from regrow.execution import measure, native
 from regrow.execution.measure import Bench, Cost, milliseconds
 from regrow.execution.record import Call
 from regrow.execution.timings import Timings
@@ -111,3 +111,17 @@ def test_the_stopwatch_runs_everything_and_returns_times():
     assert set(ms) == {"a", "b"}
     assert all(value >= 0 for value in ms.values())
     assert counts["a"] == counts["b"] >= 2
+
+
+def test_what_is_slow_runs_once(monkeypatch):
+    now, runs = [0.0], []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+
+    def take(name, seconds):
+        runs.append(name)
+        now[0] += seconds
+
+    ms = milliseconds({"slow": lambda: take("slow", 0.5), "quick": lambda: take("quick", 0.1)})
+    assert ms == {"slow": pytest.approx(500.0), "quick": pytest.approx(100.0)}
+    assert runs.count("slow") == 1
+    assert runs.count("quick") >= 3

@@ -52,6 +52,8 @@ def test_assignments_switch_layers():
 
     x = torch.randn(4, 3, 8, 8)
     trial = Trial(twin, executions, ((x,), {}), None)
+    trial.prepare(frozenset({"0"}))
+    assert [execution.live for execution in executions.values()] == [True, False]
     ms = trial.time({"masked": frozenset(), "planned": frozenset({"4"})}, timer)
     assert ms == {"masked": 1.0, "planned": 1.0}
     assert seen == {"whole model, masked": [], "whole model, planned": ["4"]}

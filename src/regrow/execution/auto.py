@@ -180,6 +180,7 @@ class Auto:
             assignments["sparse"] = frozenset(every)
         try:
             trial = self._trial(recorder, twin, frozenset(every))
+            trial.prepare(assignments.get("sparse", planned))
             rounds = [self._whole(trial, assignments, costs)]
             if min(rounds[0].values()) > CLEAR * rounds[0]["masked"]:
                 rounds.append(self._whole(trial, assignments, costs))

@@ -63,6 +63,10 @@ class Trial:
         self._args, self._kwargs = pytree.tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, batch)
         self._parameters = [p for p in twin.parameters() if p.requires_grad]
 
+    def prepare(self, sparse: frozenset[str]) -> None:
+        """Build the lists of sparse layers, once per topology update in training, outside the measurement."""
+        self._run(sparse)()
+
     def time(self, assignments: Mapping[str, frozenset[str]], timer: Timer) -> dict[str, float]:
         """Milliseconds of forward + backward outside growth windows."""
         ms = timer({f"whole model, {name}": self._run(sparse) for name, sparse in assignments.items()})
