@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regrow.execution import native
+from regrow.execution import native, pattern
 from regrow.execution.layout import travels
 from regrow.execution.probe import Conversion, Probe, ordinary, random_input, travelling
 from regrow.execution.record import Call
@@ -53,3 +53,15 @@ def test_frozen_modules_run_forward_only():
 @pytest.mark.parametrize("enters", [True, False])
 def test_conversions_run(enters):
     Conversion(nn.Conv2d(3, 3, 1), call(4, 3, 5, 5), enters, True)()
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+def test_lists_are_built_before_the_stopwatch_runs(monkeypatch):
+    built = []
+    original = pattern._Plan.__init__
+    monkeypatch.setattr(pattern._Plan, "__init__", lambda self, *a: built.append(1) or original(self, *a))
+    probe = Probe(nn.Conv2d(3, 4, 3), call(5, 3, 6, 6), True, False, torch.ones(4, 3, 3, 3, dtype=torch.bool))
+    probe.prepare()
+    count = len(built)
+    probe()
+    assert len(built) == count > 0

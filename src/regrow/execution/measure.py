@@ -100,7 +100,7 @@ class Bench:
         far = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < other
         wide = "" if reach is None else f" gradients {bucket(int(reach.count_nonzero()) / reach.numel())}"
         far_reach = None if reach is None else reach | far
-        candidates: dict[str, tuple[Callable[[], None], float]] = {
+        candidates: dict[str, tuple[Probe, float]] = {
             f"{about} dense": (self._probe(call, module, False), 1.0),
             f"{about} sparse {bucket(density)}{wide}": (self._probe(call, module, True, mask, reach), density),
             f"{about} sparse {bucket(other)}{wide} random": (self._probe(call, module, True, far, far_reach), other),
@@ -149,8 +149,10 @@ class Bench:
         kind = next((c.__name__ for c in type(module).__mro__ if c.__module__.startswith("torch.nn")), "module")
         return f"{kind}({module.extra_repr()}) {' '.join(shapes)} on {_input(call, self.channels_last)}"
 
-    def _time(self, candidates: Mapping[str, tuple[Callable[[], None], float]]) -> list[Timing]:
+    def _time(self, candidates: Mapping[str, tuple[Probe | Conversion, float]]) -> list[Timing]:
         missing = {key: run for key, (run, _) in candidates.items() if self.timings.get(key) is None}
+        for run in missing.values():
+            run.prepare()
         for key, ms in (self.timer(missing) if missing else {}).items():
             self.timings.put(key, Timing(ms, candidates[key][1]))
         return [timing for key in candidates if (timing := self.timings.get(key)) is not None]

@@ -34,7 +34,7 @@ def random_input(call: Call) -> Tensor:
 
 
 class Probe:
-    """One module in one layout: calling it runs forward and backward once. Nothing is built before the first call.
+    """One module in one layout: calling it runs forward and backward once. Nothing is built before :meth:`prepare` or the first call.
 
     Args:
         module: copied, so that nothing happens to it.
@@ -74,18 +74,22 @@ class Probe:
         x = travelling(x, self._original) if self._travels else ordinary(x, self._channels_last)
         return x.requires_grad_(self._call.needs_gradient)
 
-    @cached_property
-    def _wanted(self) -> list[Tensor]:
-        return [t for t in (self._input, *self._module.parameters()) if t.requires_grad]
+    def prepare(self) -> None:
+        """Build the input and, by a run with one sample, the lists of sparse kernels, which serve until the next topology update."""
+        first = self._input.detach()[:1].requires_grad_(self._call.needs_gradient)
+        if self._mask is not None and first.dim() >= 2:
+            self._run(first)
 
     def __call__(self) -> None:
         """Forward and, where anything needs a gradient, backward."""
+        self._run(self._input)
+
+    def _run(self, x: Tensor) -> None:
         with autocast(self._call.autocast):
-            y = self._module(self._input)
-        if self._wanted:
-            if "_gradient" not in self.__dict__:
-                self._gradient = torch.ones_like(y)
-            torch.autograd.grad(y, self._wanted, self._gradient)
+            y = self._module(x)
+        wanted = [t for t in (x, *self._module.parameters()) if t.requires_grad]
+        if wanted:
+            torch.autograd.grad(y, wanted, torch.ones_like(y))
 
 
 class Conversion:
@@ -98,6 +102,10 @@ class Conversion:
     def _both(self) -> tuple[Tensor, Tensor]:
         x = random_input(self._call)
         return ordinary(x, self._channels_last), travelling(x, self._module)
+
+    def prepare(self) -> None:
+        """Build both tensors."""
+        _ = self._both
 
     def __call__(self) -> None:
         """There and, where a gradient flows, back."""
