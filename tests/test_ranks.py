@@ -89,3 +89,11 @@ def test_fingerprints_tell_masks_apart():
     flipped[1][2] ^= True
     assert fingerprint(masks) == fingerprint([m.clone() for m in masks])
     assert fingerprint(masks) != fingerprint(flipped)
+
+
+def test_the_first_rank_is_everybody_where_there_is_one():
+    assert Ranks().first({"a": 1}) == {"a": 1}
+
+
+def test_both_ranks_hold_the_value_of_the_first(both):
+    assert [results["first"] for results in both] == [{"rank": 0}, {"rank": 0}]

@@ -102,3 +102,24 @@ def test_resume_inside_and_outside_the_window_is_bit_identical(at):
     train(fresh, fresh_optimizer, data[at:])
     assert torch.equal(bits(handle), bits(fresh_handle))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), fresh.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"window_tolerance": 0}, 1.0),
+        ({"window_tolerance": 0.3}, 5 / 6),
+        ({"method": "set"}, 0.0),
+        ({"method": "rigl"}, 1 / 6),
+    ],
+)
+def test_share_of_steps_inside_windows(arguments, expected):
+    options = {"steps": 60, "update_every": 6, "optimizer": lambda m: sgd(m, momentum=0.78), **arguments}
+    _, _, handle = sparse_run(**options)
+    assert handle.window.share(0) == pytest.approx(expected)
+
+
+def test_no_share_after_the_last_update():
+    model, optimizer, handle = sparse_run(steps=12, update_every=6, window_tolerance=0)
+    openings(handle, model, optimizer, 7)
+    assert handle.window.share(handle.step) == 0.0

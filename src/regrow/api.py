@@ -47,7 +47,7 @@ def sparsify(
     grow: Score | None = None,
     calibration: Any = None,
     costs: Mapping[str, float] | torch.Tensor | None = None,
-    execution: Literal["masked", "sparse"] = "masked",
+    execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
     process_group: Any = None,
     **options: Any,
@@ -71,7 +71,8 @@ def sparsify(
         calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted.
-        execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights.
+        execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights;
+            ``auto`` measures after the first step and takes the faster, chain by chain of layers.
         native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
         process_group: ranks that train together; the default group if there is one; False for none.
         options: the method's own options.

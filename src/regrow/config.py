@@ -121,7 +121,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "data.augment": ("auto", "on", "off"),
     "optimizer.name": ("sgd", "adam", "adamw"),
     "schedule.kind": ("step", "cosine", "constant"),
-    "sparse.execution": ("masked", "sparse"),
+    "sparse.execution": ("masked", "sparse", "auto"),
     "sparse.momentum_source": ("optimizer", "gradient"),
 }
 _POSITIVE = (

@@ -36,7 +36,7 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
     )
     twin.network.costs = list(handle.network.costs)
     twin.load_state_dict(handle.state_dict())
-    twin.inherited_execution, twin.switch.native_step = handle.switch.execution, handle.switch.native_step
+    twin.inherited_execution, twin.switch.native_step = handle.switch.state(), handle.switch.native_step
     memo[_key(handle)] = twin
 
 

@@ -21,7 +21,8 @@ from torch.optim import Optimizer
 from regrow import attach
 from regrow.copying import copy_handle
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution.switch import Choice, Switch
+from regrow.execution.explanation import Explanation
+from regrow.execution.switch import Switch
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
@@ -50,7 +51,7 @@ class Handle:
         self.decisions, self.settings = decisions, settings
         self.network = SparseNetwork(optimizer, layers, settings, ranks)
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
-        self.switch = Switch(self.network)
+        self.switch = Switch(self.network, lambda: self.window.share(self.step))
         self.step, self.round = 0, 0
         self.rewind_weights: dict[str, Tensor] = {}
         self._overflowed = False
@@ -58,7 +59,7 @@ class Handle:
         self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
         self._stepped: list[SparseParameter] = []
         self.unverified = False
-        self.inherited_execution = "masked"
+        self.inherited_execution: dict[str, Any] | None = None
         self._hooks = attach.attach(self, optimizer)
         self._find_model: Callable[[], tuple[nn.Module, list[nn.Module]]] | None = None
         if isinstance(model, nn.Module):
@@ -73,8 +74,10 @@ class Handle:
         watcher = LoadWatcher(self)
         # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
         self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
-        if self.inherited_execution != "masked":
-            self.execute(self.inherited_execution, self.switch.native_step)
+        if self.inherited_execution is not None:
+            self.execute(self.inherited_execution["execution"], self.switch.native_step)
+            self.switch.restore(self.inherited_execution)
+            self.switch.follow(self.window.is_open)
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
@@ -156,9 +159,10 @@ class Handle:
         return build_plan(self.model, self.method.name, self.decisions, self.network.layers, self.masks, example)
 
     def execute(self, execution: str, native_step: bool = True) -> None:
-        """Choose how sparse layers are computed from now on: ``masked`` (dense compute) or ``sparse`` (native kernels).
+        """Choose how sparse layers are computed from now on.
 
-        With ``sparse`` kernels, SGD and AdamW touch present weights only in mostly empty layers, unless ``native_step`` is off.
+        ``masked`` (dense compute), ``sparse`` (native kernels) or ``auto``: the faster, measured after the next training step. In mostly
+        empty layers on sparse kernels SGD and AdamW touch present weights only, unless ``native_step`` is off.
         """
         self.switch.native_step = native_step
         self.switch.choose(execution, self.model)
@@ -168,8 +172,8 @@ class Handle:
         """Compute as an ordinary dense model again; masks stay in force."""
         self.execute("masked")
 
-    def explain(self) -> list[Choice]:
-        """How each layer is computed, and why."""
+    def explain(self) -> Explanation:
+        """How each layer is computed, and why: rows, and a table when printed."""
         return self.switch.explain()
 
     # ---------------------------------------------------------------------------------------------- stepping

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from regrow.scope import Decision, Layer
+from regrow.text import as_text
 
 _COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 
@@ -73,19 +74,7 @@ class Plan:
 
     def __str__(self) -> str:
         """The table as text."""
-        from rich.console import Console
-
-        console = Console(width=120, record=True, file=_Nowhere())
-        console.print(self)
-        return console.export_text().rstrip()
-
-
-class _Nowhere:
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        return None
+        return as_text(self)
 
 
 def build_plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,14 @@ class Ranks:
             tensor.div_(self.size)
             dist.all_reduce(tensor, group=self.group)
         return tensor
+
+    def first(self, value: Any) -> Any:
+        """The value of the first rank, on every rank: for what each of them would measure differently."""
+        if self.size == 1:
+            return value
+        held, group = [value], self.group or None
+        dist.broadcast_object_list(held, src=dist.get_global_rank(group, 0) if group else 0, group=group)
+        return held[0]
 
     def agree(self, masks: Iterable[Tensor], when: str) -> None:
         """Compare a hash of all masks between ranks; raise on every rank if they differ."""

@@ -68,6 +68,7 @@ def export_state(handle: Handle) -> dict[str, Any]:
         "rewind_weights": {name: weight.clone() for name, weight in handle.rewind_weights.items()},
         "parameters": {sparse.name: _tensors(sparse) for sparse in handle.parameters},
         "window_steps": {sparse.name: sparse.moments.seen for sparse in handle.parameters},
+        "execution": handle.switch.state(),
     }
 
 
@@ -98,6 +99,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.theta, sparse.reach = saved.get("theta"), saved.get("reach")
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
+    handle.switch.restore(state.get("execution"))
 
 
 def _journal(records: list[dict[str, Any]]) -> list[Record]:

@@ -46,6 +46,11 @@ class GrowthWindow:
                 lengths.append(window_length(coefficient, self.settings.window_tolerance, clock.interval(step)))
         return max(lengths)
 
+    def share(self, step: int) -> float:
+        """Share of the steps around ``step`` that lie inside windows."""
+        clock = self.settings.clock
+        return 0.0 if clock is None or self._exhausted else min(1.0, self.length(step) / clock.interval(step))
+
     def always_open(self, step: int) -> bool:
         """Whether the window spans whole intervals, so that momentum is kept across updates."""
         clock = self.settings.clock

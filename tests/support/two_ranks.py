@@ -112,6 +112,7 @@ SCENARIOS = {
     "drifting": drifting,
     "alone": alone,
     "calibrated": calibrated,
+    "first": lambda rank: Ranks().first({"rank": rank}),
 }
 
 

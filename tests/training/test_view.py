@@ -9,10 +9,13 @@ import sys
 import pytest
 from rich.console import Console
 
+from regrow.config import Sparse
 from regrow.errors import ConfigurationError
+from regrow.execution import measure, native
 from regrow.training import view as views
 from regrow.training.run import Run
 from regrow.training.view import LiveView, PlainView, TensorBoardView, make_view
+from tests.execution.automatic import SPARSE_WINS, Stopwatch
 from tests.training import tiny
 from tests.training.test_resume import environment
 
@@ -122,3 +125,23 @@ def test_a_real_terminal_gets_a_bar(tmp_path):
     assert process.wait(60) == 0
     assert b"\x1b[" in text
     assert b"2/2" in text
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+def test_auto_prints_its_choices_after_the_first_step_and_when_resumed(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "milliseconds", Stopwatch(*SPARSE_WINS))
+    sparse = Sparse(density=0.3, update_every=5, window_tolerance=0.5, execution="auto")
+    texts = []
+    for steps in (2, 3):
+        output = io.StringIO()
+        view = PlainView(Console(file=output, width=200), tmp_path)
+        run = Run(tiny.config(data, sparse=sparse, max_steps=steps), tmp_path / "run", view=view)
+        run.train()
+        texts.append(output.getvalue())
+        assert run.parts.handle.switch.decisions == (1 if steps == 2 else 0)
+        assert {row.execution for row in run.parts.handle.explain()} == {"sparse"}
+    for text in texts:
+        assert text.count("execution: auto") == 1
+        assert "sparse is faster" in text
+    assert texts[1].startswith("resuming at step 2")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--density", help="only these densities, e.g. 0.05,0.1; the dense network has density 1")
     parser.add_argument("--seeds", help="a count, a range or a list (default: as many as the paper's)")
     parser.add_argument("--epochs", type=int, help="another number of epochs")
-    parser.add_argument("--execution", choices=("masked", "sparse"), help="how sparse layers are computed")
+    parser.add_argument("--execution", choices=("masked", "sparse", "auto"), help="how sparse layers are computed")
     parser.add_argument("--out", type=Path, help="folder of the run folders (default: runs/reproduce/WHAT)")
     parser.add_argument("--results", type=Path, help="folder of runs.csv, tables and figures (default: OUT)")
     parser.add_argument(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from regrow.errors import UnsupportedError, unknown
+from regrow.execution.explanation import Choice, Explanation
 
 if TYPE_CHECKING:
+    from regrow.execution.auto import Auto
     from regrow.execution.layers import Execution
+    from regrow.execution.measure import Timer
     from regrow.network import SparseNetwork
     from regrow.parameter import SparseParameter
     from regrow.scope import Layer
 
-EXECUTIONS = ("masked", "sparse")
+EXECUTIONS = ("masked", "sparse", "auto")
 
 
 def check_execution(execution: str) -> None:
@@ -28,47 +31,56 @@ def check_execution(execution: str) -> None:
         if not available():
             raise UnsupportedError(
                 "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
-                "at hand, or use execution='masked'"
+                "at hand, or use execution='masked' or 'auto'"
             )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How one layer is computed, and why."""
-
-    layer: str
-    density: float
-    execution: str
-    reason: str
-
-
 class Switch:
-    """Computes layers ``masked`` (dense, any device) or ``sparse`` (native kernels, wherever a layer can have them)."""
+    """Computes layers ``masked`` (dense, any device), ``sparse`` (native kernels, wherever a layer can have them) or ``auto``.
 
-    def __init__(self, network: SparseNetwork) -> None:
+    Args:
+        network: the layers and their masks.
+        share: share of steps inside growth windows, now.
+    """
+
+    def __init__(self, network: SparseNetwork, share: Callable[[], float]) -> None:
         self.network = network
         self.execution = "masked"
         self.native_step = True
+        self.auto: Auto | None = None
+        self.timer: Timer | None = None
+        self._share = share
         self._model: nn.Module | None = None
         self._sparse: dict[str, Execution] = {}
         self._reasons: dict[str, str] = {}
         network.mask_listeners.append(self.refresh)
 
     def choose(self, execution: str, model: nn.Module) -> None:
-        """Switch all layers of ``model``."""
+        """Switch all layers of ``model``; ``auto`` decides after the next training step."""
         check_execution(execution)
         self._off()
-        if execution == "sparse":
-            self._on(model)
         self.execution = execution
+        if execution == "masked":
+            return
+        self._model = model
+        self._reasons = {layer.name: reason for layer in self.network.layers if (reason := _why_not(layer)) is not None}
+        able = [layer for layer in self.network.layers if layer.name not in self._reasons]
+        if execution == "sparse":
+            self._compute_sparse(layer.name for layer in able)
+        else:
+            self.auto = self._automatic(model, able)
 
     def refresh(self) -> None:
         """Take the masks after a topology update."""
         for layer in self._sparse_layers():
             self._sparse[layer.name].update(self.network.mask(layer), self.network.of(layer).reach)
+        if self.auto is not None:
+            self.auto.masks_changed()
 
     def follow(self, window_open: bool) -> None:
-        """Dense weight gradients inside a growth window, gradients at present weights only outside it."""
+        """Between steps: decide if that is due; dense weight gradients inside a growth window, at present weights only outside."""
+        if self.auto is not None and self.auto.decide() and self.auto.decision is not None:
+            self._compute_sparse(self.auto.decision.sparse)
         for layer in self._sparse_layers():
             self._sparse[layer.name].dense_gradient(window_open)
             # Outside windows the kernels leave exact zeros at missing weights: masking them again would be dense work.
@@ -94,41 +106,73 @@ class Switch:
                 stepped.append(sparse)
         return stepped
 
-    def explain(self) -> list[Choice]:
+    def explain(self) -> Explanation:
         """One row per layer."""
-        choices = []
+        densities = {}
         for layer in self.network.layers:
             mask = self.network.mask(layer)
-            how = "sparse" if layer.name in self._sparse else "masked"
-            reason = "native kernels" if how == "sparse" else self._reasons.get(layer.name, "execution is 'masked'")
-            choices.append(Choice(layer.name, int(mask.count_nonzero()) / mask.numel(), how, reason))
-        return choices
+            densities[layer.name] = int(mask.count_nonzero()) / mask.numel()
+        if self.auto is not None:
+            from regrow.execution.reasons import explain
 
-    def _on(self, model: nn.Module) -> None:
+            return explain(self.auto, densities, self._reasons)
+        title, rows = f"execution: {self.execution}", []
+        for name, density in densities.items():
+            how = "sparse" if name in self._sparse else "masked"
+            reason = "native kernels" if how == "sparse" else self._reasons.get(name, "execution is 'masked'")
+            rows.append(Choice(name, density, how, reason))
+        return Explanation(tuple(rows), title)
+
+    @property
+    def decisions(self) -> int:
+        """How often ``auto`` decided in this process."""
+        return 0 if self.auto is None else self.auto.count
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to compute the same way: plain data."""
+        auto = self.auto
+        decision = None if auto is None or auto.decision is None else auto.decision.as_dict()
+        return {"execution": self.execution, "pending": auto is not None and auto.pending, "decision": decision}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Keep saved decisions, where both the saved run and this one are ``auto``."""
+        if self.auto is None or state is None or state["execution"] != "auto":
+            return
+        from regrow.execution.auto import Decision
+
+        decision = None if state["decision"] is None else Decision.from_dict(state["decision"])
+        self.auto.restore(decision, state["pending"])
+        self._compute_sparse(() if decision is None else decision.sparse - set(self._reasons))
+
+    def _automatic(self, model: nn.Module, able: list[Layer]) -> Auto:
+        from regrow.execution.auto import Auto
+        from regrow.execution.measure import milliseconds
+
+        return Auto(self.network, model, able, self._share, self.timer or milliseconds)
+
+    def _compute_sparse(self, names: Iterable[str]) -> None:
+        """Exactly these layers on sparse kernels; modules between them let the layout travel."""
         from regrow.execution.layers import attach, execution_of
-        from regrow.execution.travel import travel
+        from regrow.execution.travel import settle, travel
 
+        wanted = set(names)
         for layer in self.network.layers:
-            reason = _why_not(layer)
-            if reason is None:
+            if layer.name in wanted:
                 mask, reach = self.network.mask(layer), self.network.of(layer).reach
                 self._sparse[layer.name] = execution_of(layer.module) or attach(layer.module, mask, reach)
-            else:
-                self._reasons[layer.name] = reason
-        travel(model)
-        self._model = model
-        self.refresh()
+                self._sparse[layer.name].update(mask, reach)
+            elif layer.name in self._sparse:
+                self._sparse.pop(layer.name).detach()
+                self.network.of(layer).arrives_masked = False
+        if self._model is not None:
+            (travel if wanted else settle)(self._model)
 
     def _off(self) -> None:
-        from regrow.execution.travel import settle
-
-        for layer in self._sparse_layers():
-            self._sparse[layer.name].detach()
-            self.network.of(layer).arrives_masked = False
-        self._sparse, self._reasons = {}, {}
-        if self._model is not None:
-            settle(self._model)
-            self._model = None
+        if self.auto is not None:
+            self.auto.stop()
+            self.auto = None
+        self._compute_sparse(())
+        self._reasons, self._model = {}, None
 
     def _sparse_layers(self) -> list[Layer]:
         return [layer for layer in self.network.layers if layer.name in self._sparse] if self._sparse else []

@@ -48,6 +48,7 @@ class View(Protocol):
     def stepped(self, run: Run) -> None: ...  # noqa: D102
     def row(self, run: Run, row: dict[str, Any]) -> None: ...  # noqa: D102
     def updated(self, run: Run) -> None: ...  # noqa: D102
+    def chosen(self, run: Run) -> None: ...  # noqa: D102
     def finished(self, run: Run, result: dict[str, Any]) -> None: ...  # noqa: D102
     def stopped(self, run: Run) -> None: ...  # noqa: D102
 
@@ -149,13 +150,15 @@ class Run:
         (loss if self.processes.world == 1 else loss * self._weight(len(labels))).backward()
         if config.optimizer.clip_norm:
             nn.utils.clip_grad_norm_(self._parameters, config.optimizer.clip_norm)
-        journaled = len(parts.handle.journal)
+        journaled, decided = len(parts.handle.journal), parts.handle.switch.decisions
         parts.optimizer.step()
         self.step += 1
         self.tally.add(value, int((logits.argmax(1) == labels).sum()), len(labels))
         if len(parts.handle.journal) != journaled:
             self.log.add_update(parts.handle.journal[-1].as_dict())
             self._notify("updated")
+        if parts.handle.switch.decisions != decided:
+            self._notify("chosen")
         self._notify("stepped")
 
     def _seed(self) -> None:

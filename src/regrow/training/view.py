@@ -33,6 +33,12 @@ class PlainView:
             highlight=False,
             soft_wrap=True,
         )
+        if run.resumed_from is not None and run.config.sparse.execution == "auto":
+            self.chosen(run)
+
+    def chosen(self, run: Run) -> None:
+        """Which layers run on sparse kernels, and why, when that was measured (or resumed)."""
+        self.console.print(run.parts.handle.explain())
 
     def stepped(self, run: Run) -> None:
         """Nothing on plain output."""
