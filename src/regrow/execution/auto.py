@@ -175,7 +175,7 @@ class Auto:
         """The plan, everything sparse, or nothing: whatever the whole model says."""
         stages, every = [c.stage() for c in costs], [c.name for c in costs if c.kind == "layer"]
         assignments = {"masked": frozenset[str](), "planned": planned}
-        if _has_holes(every, planned):
+        if _has_holes(every, planned) and cost(stages, frozenset(every)) < cost(stages, frozenset()):
             # Order of execution is not yet the graph: between branches a layout may change more often than the plan knows.
             assignments["sparse"] = frozenset(every)
         try:

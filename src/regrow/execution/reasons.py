@@ -31,7 +31,7 @@ def _reason(decision: Decision | None, name: str, cost: Cost | None, pending: bo
     if name in decision.sparse:
         return f"sparse is faster, {even}" if faster else f"saves converting layouts, {even}"
     if name in decision.planned and not decision.sparse:
-        return f"sparse alone is faster, the whole model is not, {even}"
+        return f"{'sparse alone is faster, ' if faster else ''}the whole model is not faster with sparse layers, {even}"
     return f"sparse is faster, converting layouts is not, {even}" if faster else f"dense is faster, {even}"
 
 
