@@ -34,7 +34,7 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"pruning": "magnitud"}, "unknown pruning 'magnitud': did you mean 'magnitude'"),
         ({"decay": "cosin"}, "unknown decay 'cosin': did you mean 'cosine'"),
         ({"scope": "fully-spars"}, "unknown scope 'fully-spars': did you mean 'fully-sparse'"),
-        ({"scope": ["3.weigth"]}, "unknown layer pattern '3.weigth': did you mean"),
+        ({"scope": ["3.weigth"]}, r"unknown layer pattern '3.weigth'\. Valid: 0, 0.bias"),
         ({"distribution": "unifrom"}, "unknown distribution 'unifrom': did you mean 'uniform'"),
         ({"distribution": {"9": 0.5}}, "unknown layer pattern in distribution '9'"),
         ({"distribution": {"0": 1.5}}, r"density of '0' must lie in \(0, 1\], got 1.5"),
@@ -107,4 +107,14 @@ def test_error_kinds_are_builtin_kinds_too():
 
 
 def test_unknown_without_any_valid_name():
-    assert str(unknown("layer", "x", [])) == "unknown layer 'x': Valid: "
+    assert str(unknown("layer", "x", [])) == "unknown layer 'x': there is none to choose from"
+
+
+def test_only_near_names_are_suggested():
+    names = [f"name{index:02d}" for index in range(40)]
+    far = str(unknown("method", "adam", names))
+    assert "did you mean" not in far
+    assert all(name in far for name in names), "where nothing is near, all are listed"
+    near = str(unknown("method", "nane07", names))
+    assert "did you mean 'name07'?" in near
+    assert near.endswith(", ...")

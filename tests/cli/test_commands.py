@@ -63,6 +63,8 @@ def test_train_lists_presets_by_their_whole_names(capsys, monkeypatch):
     assert main(["train", "--list"]) == 0
     output = capsys.readouterr().out
     assert not [name for name in PRESETS if name not in output]
+    for word in ("mnist-sample", "epochs", "batch", "density", "partially-dense-cifar", "15.63%"):
+        assert word in output, "no column is cut"
 
 
 def test_train_shows_the_configuration(capsys):
@@ -83,6 +85,17 @@ def test_plan(capsys):
     output = capsys.readouterr().out
     assert "conv1" in output
     assert "conv2" in output
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_plan_fits_the_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["plan", "cifar-wrn-28-2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    rows = [line for line in lines if line.startswith(("conv", "block", "fc")) and "%" in line]
+    assert len(rows) == 28 + 1, "one line per layer with weights (28 - 3 in order, 3 shortcuts, first and last)"
+    assert not any("…" in line for line in lines)
 
 
 def test_methods(capsys):
