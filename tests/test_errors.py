@@ -7,7 +7,15 @@ import pytest
 import torch
 
 import regrow
-from regrow.errors import ConfigurationError, NonFiniteError, RegrowError, StateError, UnsupportedError, unknown
+from regrow.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    RegrowError,
+    ScheduleWarning,
+    StateError,
+    UnsupportedError,
+    unknown,
+)
 from tests.support.training import bits, same_weights, sgd, small_net, sparse_run
 
 GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
@@ -93,6 +101,18 @@ def test_numbers_of_numpy_are_numbers():
     plain = sparse_run(density=0.25)[2]
     assert torch.equal(bits(handle), bits(plain))
     assert type(handle.state_dict()["identity"]["steps"]) is int
+
+
+@pytest.mark.parametrize(("steps", "every", "method"), [(4, 5, "set"), (5, 5, "sparse-momentum"), (4, 5, "dsr")])
+def test_masks_that_can_never_change_are_warned_of_once(steps, every, method):
+    model = small_net()
+    with pytest.warns(
+        ScheduleWarning, match=f"masks will never change.*every {every} steps.*after {steps}\\b"
+    ) as found:
+        handle = regrow.sparsify(model, sgd(model), method, density=0.3, steps=steps, update_every=every)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    assert handle.settings.clock.next_due(1) is None
 
 
 def test_error_kinds_are_builtin_kinds_too():
