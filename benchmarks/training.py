@@ -100,8 +100,7 @@ def loop_overhead(folder: Path, data: str, blocks: int) -> dict:
     loop, bare, dense = (
         make_run(folder, n, data, **o) for n, o in (("loop", {}), ("bare", {}), ("dense", {"method": "dense"}))
     )
-    loop._last_save = loop._last_row = time.monotonic()
-    loop._row_step = 0
+    loop._last_save = time.monotonic()
     batches = list(itertools.islice(bare._batches(), BLOCK))
     stream = itertools.chain.from_iterable(iter(loop._batches, None))
     kinds = {

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 import regrow
-from regrow.errors import ConfigurationError, NonFiniteError, RegrowError, StateError, UnsupportedError, unknown
+from regrow.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    RegrowError,
+    ScheduleWarning,
+    StateError,
+    UnsupportedError,
+    unknown,
+)
 from tests.support.training import bits, same_weights, sgd, small_net, sparse_run
 
 GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
@@ -34,7 +42,7 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"pruning": "magnitud"}, "unknown pruning 'magnitud': did you mean 'magnitude'"),
         ({"decay": "cosin"}, "unknown decay 'cosin': did you mean 'cosine'"),
         ({"scope": "fully-spars"}, "unknown scope 'fully-spars': did you mean 'fully-sparse'"),
-        ({"scope": ["3.weigth"]}, "unknown layer pattern '3.weigth': did you mean"),
+        ({"scope": ["3.weigth"]}, r"unknown layer pattern '3.weigth'\. Valid: 0, 0.bias"),
         ({"distribution": "unifrom"}, "unknown distribution 'unifrom': did you mean 'uniform'"),
         ({"distribution": {"9": 0.5}}, "unknown layer pattern in distribution '9'"),
         ({"distribution": {"0": 1.5}}, r"density of '0' must lie in \(0, 1\], got 1.5"),
@@ -95,6 +103,18 @@ def test_numbers_of_numpy_are_numbers():
     assert type(handle.state_dict()["identity"]["steps"]) is int
 
 
+@pytest.mark.parametrize(("steps", "every", "method"), [(4, 5, "set"), (5, 5, "sparse-momentum"), (4, 5, "dsr")])
+def test_masks_that_can_never_change_are_warned_of_once(steps, every, method):
+    model = small_net()
+    with pytest.warns(
+        ScheduleWarning, match=f"masks will never change.*every {every} steps.*after {steps}\\b"
+    ) as found:
+        handle = regrow.sparsify(model, sgd(model), method, density=0.3, steps=steps, update_every=every)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    assert handle.settings.clock.next_due(1) is None
+
+
 def test_error_kinds_are_builtin_kinds_too():
     for kind, builtin in (
         (ConfigurationError, ValueError),
@@ -107,4 +127,14 @@ def test_error_kinds_are_builtin_kinds_too():
 
 
 def test_unknown_without_any_valid_name():
-    assert str(unknown("layer", "x", [])) == "unknown layer 'x': Valid: "
+    assert str(unknown("layer", "x", [])) == "unknown layer 'x': there is none to choose from"
+
+
+def test_only_near_names_are_suggested():
+    names = [f"name{index:02d}" for index in range(40)]
+    far = str(unknown("method", "adam", names))
+    assert "did you mean" not in far
+    assert all(name in far for name in names), "where nothing is near, all are listed"
+    near = str(unknown("method", "nane07", names))
+    assert "did you mean 'name07'?" in near
+    assert near.endswith(", ...")

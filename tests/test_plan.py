@@ -138,11 +138,19 @@ def test_text_of_the_table():
     _, _, plan = table()
     text = str(plan)
     assert "static: 50.00% of 620 weights" in text
-    for word in ("layer", "density", "non-zeros", "MACs", "depthwise", "8x3x3x3", "dense (bias or norm)", "50.00%"):
+    for word in ("layer", "density", "non-zeros", "MACs", "depthwise", "8x3x3x3", "sparse", "50.00%"):
         assert word in text
-    line = next(line for line in text.splitlines() if " conv " in line)
+    assert "conv.bias" not in text, "biases and norms would drown the weights"
+    assert "dense besides: 32 numbers in 7 biases and norms" in text
+    line = next(line for line in text.splitlines() if line.startswith("conv "))
     assert "108" in line
     assert "972" in line
+
+
+def test_notes_say_why_layers_are_dense():
+    _, _, plan = table(scope=["@first", "@last"])
+    assert plan.notes()[-2:] == ["dense, kept dense by rule @first: conv", "dense, kept dense by rule @last: head"]
+    assert [row.layer for row in plan.weights()] == ["conv", "up", "depthwise", "tokens", "head"]
 
 
 def test_attention_shows_q_k_and_v():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from regrow import attach
-from regrow.errors import ConfigurationError, unknown
+from regrow.errors import ConfigurationError, ScheduleWarning, unknown
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.methods import METHODS, Method, build
@@ -105,6 +106,7 @@ def sparsify(
     )
     _check_calibration(recipe, calibration)
     _check_schedule(settings)
+    _check_first_update(settings)
     check_execution(execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
@@ -175,6 +177,19 @@ def _check_schedule(settings: Settings) -> None:
             f"update_every={clock.every} the last topology update of {clock.steps} steps comes too early. Choose a smaller "
             "update_every, or more steps"
         )
+
+
+def _check_first_update(settings: Settings) -> None:
+    """Warn of a run without a single topology update, which a method that moves its masks cannot mean."""
+    clock = settings.clock
+    if clock is None or clock.next_due(0 if clock.when.phase == "instead" else 1) is not None:
+        return
+    warnings.warn(
+        f"masks will never change: method {settings.method.name!r} updates them every {clock.every} steps, and the run ends after "
+        f"{clock.steps}. Choose a smaller update_every, or more steps",
+        ScheduleWarning,
+        stacklevel=3,
+    )
 
 
 def _pure_gradient(momentum: str) -> bool:

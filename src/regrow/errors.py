@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 _LISTED = 32
+_NEAR = 0.6
 
 
 class RegrowError(Exception):
@@ -28,15 +29,32 @@ class NonFiniteError(RegrowError, FloatingPointError):
     """A topology update met NaN or infinity; nothing was changed."""
 
 
+class RegrowWarning(UserWarning):
+    """Base of every warning that regrow gives on purpose: what happens instead, and the remedy, in one line."""
+
+
+class ScheduleWarning(RegrowWarning):
+    """A schedule of topology updates that never takes effect in the run it was made for."""
+
+
+class CheckpointWarning(RegrowWarning):
+    """A checkpoint is damaged, or was written under other conditions than it is read."""
+
+
 def unknown(what: str, given: str, valid: Iterable[str]) -> ConfigurationError:
-    """Build the error for an unknown name, with the nearest valid one.
+    """Build the error for an unknown name, with the nearest valid one; all of them where none is near.
 
     Example:
         >>> str(unknown("method", "rigel", ["rigl", "set"]))
         "unknown method 'rigel': did you mean 'rigl'? Valid: rigl, set"
+        >>> str(unknown("method", "adam", ["rigl", "set"]))
+        "unknown method 'adam'. Valid: rigl, set"
     """
     options = sorted(set(valid))
-    near = difflib.get_close_matches(given, options, n=1, cutoff=0.0)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    if not options:
+        return ConfigurationError(f"unknown {what} {given!r}: there is none to choose from")
+    near = difflib.get_close_matches(given, options, n=1, cutoff=_NEAR)
+    if not near:
+        return ConfigurationError(f"unknown {what} {given!r}. Valid: {', '.join(options)}")
     listed = ", ".join(options[:_LISTED]) + (", ..." if len(options) > _LISTED else "")
-    return ConfigurationError(f"unknown {what} {given!r}: {hint}Valid: {listed}")
+    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near[0]!r}? Valid: {listed}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from regrow.scope import Decision, Layer
+from regrow.scope import VECTOR, Decision, Layer
 from regrow.text import as_text
 
 _COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
@@ -50,27 +50,47 @@ class Plan:
 
     def __rich__(self) -> Any:
         """The table for a terminal or notebook."""
+        from rich import box
         from rich.markup import escape
         from rich.table import Table
 
         table = Table(
-            title=f"{self.method}: {self.density:.2%} of {sum(_size(r) for r in self.rows if r.sparse):,} weights"
+            title=f"{self.method}: {self.density:.2%} of {sum(_size(r) for r in self.rows if r.sparse):,} weights",
+            caption="\n".join(self.notes()),
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
         )
-        for column in ("layer", "kind", "shape", "weights", "density", "non-zeros", "MACs"):
-            table.add_column(column, justify="left" if column in ("layer", "kind", "weights") else "right")
-        for r in self.rows:
-            status = "sparse" if r.sparse else f"dense ({r.reason})"
+        for column in ("layer", "shape", "", "density", "non-zeros", "MACs"):
+            whole = column not in ("layer", "")
+            table.add_column(column, justify="right" if whole else "left", no_wrap=whole, overflow="fold")
+        for r in self.weights():
             macs = "" if r.macs is None else f"{r.macs:,}"
-            table.add_row(
-                escape(r.layer),
-                r.kind,
-                "x".join(map(str, r.shape)),
-                status,
-                f"{r.density:.2%}",
-                f"{r.nonzeros:,}",
-                macs,
-            )
+            shape, status = "x".join(map(str, r.shape)), "sparse" if r.sparse else "dense"
+            table.add_row(escape(r.layer), shape, status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs)
         return table
+
+    def weights(self) -> list[Row]:
+        """The rows of the table: all but biases and norms, which would drown them."""
+        return [r for r in self.rows if r.sparse or r.reason != VECTOR]
+
+    def notes(self) -> list[str]:
+        """What stands below the table: MACs in all, biases and norms in one line, why layers are dense."""
+        notes = []
+        counted = [r.macs for r in self.rows if r.macs is not None]
+        if counted:
+            notes.append(f"{sum(counted):,} multiply-accumulates a sample through present weights")
+        vectors = [r for r in self.rows if not r.sparse and r.reason == VECTOR]
+        if vectors:
+            notes.append(f"dense besides: {sum(map(_size, vectors)):,} numbers in {len(vectors)} biases and norms")
+        reasons = dict.fromkeys(r.reason for r in self.weights() if not r.sparse)
+        for reason in reasons:
+            layers = [r.layer for r in self.weights() if not r.sparse and r.reason == reason]
+            more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+            notes.append(f"dense, {reason}: {', '.join(layers[:3])}{more}")
+        return notes
 
     def __str__(self) -> str:
         """The table as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regrow import config as configuration
 from regrow.config import Config, Data, Optimizer, Schedule, Sparse
@@ -74,8 +75,13 @@ PRESETS: dict[str, Config] = {
 
 def find(name: str) -> Config:
     """A preset by name, or a configuration from a TOML file (which may start from a preset: ``preset = "..."``)."""
+    return read(name)[0]
+
+
+def read(name: str) -> tuple[Config, dict[str, Any]]:
+    """As :func:`find`, with the values that the user's file itself sets; none for a preset."""
     if name in PRESETS:
-        return PRESETS[name]
+        return PRESETS[name], {}
     path = Path(name)
     if path.suffix == ".toml":
         if not path.is_file():
@@ -84,11 +90,11 @@ def find(name: str) -> Config:
     raise unknown("preset", name, PRESETS)
 
 
-def _from_file(path: Path) -> Config:
+def _from_file(path: Path) -> tuple[Config, dict[str, Any]]:
     values = configuration.read_toml(path)
     preset = values.pop("preset", None)
     if preset is None:
-        return configuration.from_dict(values)
+        return configuration.from_dict(values), values
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("preset", str(preset), PRESETS)
-    return configuration.from_dict(values, PRESETS[preset])
+    return configuration.from_dict(values, PRESETS[preset]), values

@@ -26,6 +26,10 @@ _POSITIONS = ("@first", "@last", "@shortcut")
 _SHORTCUT_NAMES = ("*shortcut*", "*downsample*", "*skip*")
 
 
+VECTOR = "bias or norm"
+"""The reason of parameters with fewer than two dimensions, which stay dense unless asked for."""
+
+
 @dataclass(frozen=True)
 class Scope:
     """Rules that choose layers by module type, by name pattern (``"features.*"``) or by position.
@@ -173,7 +177,7 @@ def _default(module: nn.Module, own: str, parameter: nn.Parameter) -> str | None
         return None
     if isinstance(module, nn.MultiheadAttention) and own.endswith("proj_weight"):
         return None
-    return "bias or norm" if parameter.ndim < 2 else f"parameter of {type(module).__name__}: dense unless asked for"
+    return VECTOR if parameter.ndim < 2 else f"parameter of {type(module).__name__}: dense unless asked for"
 
 
 def _positions(candidates: Sequence[_Candidate]) -> dict[str, set[str]]:

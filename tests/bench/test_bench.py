@@ -6,39 +6,165 @@ import pytest
 import torch
 from torch import nn
 
-from regrow.bench import layers, train
+from regrow import models
+from regrow.bench import arms, compiled, layers, machine, masks, memory, train
 from regrow.bench.timing import medians
 from regrow.cli.main import main
 from regrow.execution import native
+from regrow.models.cost import cost
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+QUICK = ["--repeats", "1", "--threads", "1", "--no-compile", "--no-memory"]
+
+
+def tiny():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(32, 5)
+    )
+
+
+def batch():
+    return torch.randn(9, 3, 6, 6), torch.randint(5, (9,))
 
 
 @pytest.mark.parametrize("spec", [layers.LayerSpec(8, 8, 6, batch=9), layers.LayerSpec(16, 8, batch=9)])
 def test_layer_rows(spec):
-    (row,) = layers.measure_all([0.5], [spec], rounds=1)
+    row = layers.measure(spec, 0.5, 1, compile=False)
+    assert row.dense_ms == min(row.dense_settings_ms.values())
+    assert len(row.dense_settings_ms) == 2
+    assert row.compile_skipped == "not asked for"
     assert row.ratio == pytest.approx(row.dense_ms / row.sparse_ms)
     assert row.sparse_ms == pytest.approx(row.forward_ms + row.input_gradient_ms + row.weight_gradient_ms)
     assert row.useful_gflops > 0
 
 
+@pytest.mark.parametrize("spec", [layers.LayerSpec(4, 6, 5, batch=3), layers.LayerSpec(7, 5, batch=3)])
+def test_dense_settings_compute_the_same(spec):
+    case = layers.Case(spec, 0.5)
+    function = case.dense_function()
+    first, *others = (function(*tensors) for tensors in case.settings().values())
+    x, weight = case.x.clone().requires_grad_(), case.module.weight
+    case.module(x).backward(case.grad)
+    for result in (first, *others):
+        for found, wanted in zip(result, (case.module(x), x.grad, weight.grad), strict=True):
+            torch.testing.assert_close(found, wanted)
+    if not spec.size:
+        for found, wanted in zip(case.transposed()(), (first[0].t(), first[1].t(), first[2]), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
 def test_train_row():
-    def factory():
-        return nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(32, 5)
-        )
-
-    row = train.measure("tiny", factory, torch.randn(9, 3, 6, 6), classes=5, density=0.3, rounds=1)
+    row = train.measure(
+        "tiny", tiny(), batch(), masks.uniform(tiny(), 0.3), 1, window=train.Window(1, 4), compile=False
+    )
+    assert row.dense_ms == min(row.dense_settings_ms.values())
     assert row.ratio == pytest.approx(row.dense_ms / row.sparse_ms)
+    assert row.bound_share == pytest.approx(row.ratio / row.bound)
+    closed = min(row.sparse_step_ms, row.native_step_ms)
+    assert row.epoch_ms == pytest.approx((row.window_ms + 3 * closed) / 4)
+    assert row.epoch_ratio == pytest.approx(row.dense_step_ms / row.epoch_ms)
 
 
-def test_command_writes_records(tmp_path, capsys, monkeypatch):
+def test_masked_sparse_and_native_arms_train_alike():
+    chosen = masks.uniform(tiny(), 0.4)
+    x, y = batch()
+    made = {execution: arms.sparse(tiny(), x, y, chosen.masks, execution) for execution in ("masked", "sparse")}
+    made["native"] = arms.native(tiny(), x, y, chosen.masks)
+    for arm in made.values():
+        for _ in range(3):
+            arm.step()
+        for name, mask in chosen.masks.items():
+            assert torch.equal(arm.handle.masks[name], mask)
+    reference = dict(made["masked"].model.named_parameters())
+    for name in ("sparse", "native"):
+        for key, parameter in made[name].model.named_parameters():
+            torch.testing.assert_close(parameter, reference[key], rtol=1e-4, atol=1e-6)
+
+
+def test_an_open_window_has_dense_gradients():
+    chosen = masks.uniform(tiny(), 0.4)
+    arm = arms.sparse(tiny(), *batch(), chosen.masks, "sparse")
+    seen = []
+    arm.in_window(lambda: seen.append(arm.handle.window.is_open))()
+    assert seen == [True]
+    assert not arm.handle.window.is_open
+    arm.in_window(arm.step)()
+
+
+def test_bound_and_work_by_hand():
+    model = tiny()
+    table = cost(model, (3, 6, 6))
+    half = {"3": torch.zeros(8, 8, 3, 3, dtype=torch.bool)}
+    half["3"][:4] = True
+    first, second, last = 8 * 27 * 16, 8 * 72 * 4, 32 * 5
+    assert masks.bound(table, half) == pytest.approx((first + second + last) / (first + second / 2 + last))
+    assert masks.useful_flops(table, half) == 2 * (3 * (first + second // 2 + last) - first)
+
+
+def test_masks_of_a_run(tmp_path, capsys):
+    run = tmp_path / "run"
+    common = ["--max-steps", "2", "--threads", "1", "--out", str(run)]
+    assert main(["train", "demo", "--density", "0.1", *common]) == 0
+    model = models.create("lenet300", seed=0)
+    chosen = masks.of_run(run, model)
+    assert chosen.source == "run at step 2"
+    assert chosen.density == pytest.approx(0.1, abs=1e-4)
+    assert set(chosen.masks) == {"fc1", "fc2", "fc3"}
+    again = masks.of_run(run / "checkpoints" / "step-00000002", model)
+    assert all(torch.equal(again.masks[name], mask) for name, mask in chosen.masks.items())
+    assert main(["bench", "train", "--model", "lenet300", "--batch", "8", "--masks", str(run), *QUICK]) == 0
+    assert "lenet300 (run at step 2)" in capsys.readouterr().out
+    assert main(["bench", "train", "--model", "lenet5", "--batch", "8", "--masks", str(run), *QUICK]) == 2
+    assert "choose its --model" in capsys.readouterr().err
+
+
+def test_layers_command_writes_records_that_can_be_drawn(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(layers, "LAYERS", (layers.LayerSpec(16, 8, batch=9),))
+    file, picture = tmp_path / "rows.json", tmp_path / "docs" / "speed.png"
+    assert main(["bench", "layers", "--density", "0.5,1.0", "--json", str(file), *QUICK]) == 0
+    content = json.loads(file.read_text())
+    assert [row["density"] for row in content["rows"]] == [0.5, 1.0]
+    for key in ("layer", "density", "dense_ms", "masked_ms", "sparse_ms", "ratio", "useful_gflops", "peak_share"):
+        assert all(key in row for row in content["rows"])
+    assert content["fma_peak_gflops"] > 0
+    output = capsys.readouterr().out
+    assert "linear 16->8" in output
+    assert "dense compiled is missing: not asked for" in output
+    assert main(["bench", "plot", str(file), "--out", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_train_command_with_windows(tmp_path, capsys):
     file = tmp_path / "rows.json"
-    assert main(["bench", "layers", "--density", "0.5,1.0", "--rounds", "1", "--json", str(file)]) == 0
-    rows = json.loads(file.read_text())["rows"]
-    assert [row["density"] for row in rows] == [0.5, 1.0]
-    assert "linear 16->8" in capsys.readouterr().out
+    arguments = ["bench", "train", "--model", "lenet5", "--batch", "4", "--density", "0.2", "--windows", "3/10"]
+    assert main([*arguments, "--json", str(file), *QUICK]) == 0
+    (row,) = json.loads(file.read_text())["rows"]
+    assert (row["model"], row["density"], row["masks"], row["epoch_steps"]) == ("lenet5", 0.2, "uniform", "3/10")
+    assert "epoch" in capsys.readouterr().out
+
+
+def test_memory_of_an_arm_is_its_own_process():
+    spec = {"inputs": 256, "outputs": 256, "batch": 2048}
+    found = memory.peak_mb({"layer": spec, "density": 0.1, "name": "sparse", "threads": 1})
+    assert found is None or found > 2 * 4 * 256 * 2048 / 2**20, "input and output at least"
+    with pytest.raises(RuntimeError, match="measuring the memory"):
+        memory.peak_mb({"layer": spec, "density": 0.1, "name": "nothing", "threads": 1})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_cannot_compile_gives_its_reason():
+    def broken(x):
+        return x
+
+    def run(candidate):
+        raise OSError("no compiler")
+
+    assert compiled.compiled(broken, run) == (None, "torch.compile failed: OSError: no compiler")
+
+
+def test_peak_is_a_rate_of_work():
+    assert machine.fma_peak(tries=2, rounds=1000) > 0
 
 
 def test_medians_interleave():
@@ -49,7 +175,20 @@ def test_medians_interleave():
         medians({}, 0)
 
 
-@pytest.mark.parametrize("text", ["0", "1.5", "0.1,2"])
-def test_bad_density_is_refused(text, capsys):
-    assert main(["bench", "layers", "--density", text]) == 2
-    assert "densities lie in" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["layers", "--density", "0"], "densities lie in"),
+        (["layers", "--density", "0.1,2"], "densities lie in"),
+        (["layers", "--density", "few"], "--density takes numbers"),
+        (["layers", "--repeats", "0"], "--repeats must be at least 1"),
+        (["layers", "--only", "nothing"], "no layer's name contains 'nothing'"),
+        (["train", "--model", "lenet5", "--windows", "7"], "--windows takes steps"),
+        (["train", "--model", "lenet5", "--windows", "7/3"], "--windows takes steps"),
+        (["plot"], "nothing to draw"),
+        (["plot", "missing.json"], "missing.json is not a result of"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, words, capsys):
+    assert main(["bench", *arguments]) == 2
+    assert words in capsys.readouterr().err

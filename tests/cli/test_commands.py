@@ -1,6 +1,9 @@
 """Every command on the sample data."""
 
 import json
+import re
+import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +34,7 @@ def test_train_writes_a_run(folder, capsys):
     assert json.loads((folder / "result.json").read_text())["steps"] == 3
     assert main(["train", "demo", "--out", str(folder), *SMALL]) == 0
     output = capsys.readouterr().out
-    assert "resuming at step 3" in output
+    assert "already finished at step 3" in output
     assert 'name = "mnist-sample"' in output, "the effective configuration is printed"
     assert "test error" in output
 
@@ -63,6 +66,8 @@ def test_train_lists_presets_by_their_whole_names(capsys, monkeypatch):
     assert main(["train", "--list"]) == 0
     output = capsys.readouterr().out
     assert not [name for name in PRESETS if name not in output]
+    for word in ("mnist-sample", "epochs", "batch", "density", "partially-dense-cifar", "15.63%"):
+        assert word in output, "no column is cut"
 
 
 def test_train_shows_the_configuration(capsys):
@@ -70,6 +75,57 @@ def test_train_shows_the_configuration(capsys):
     output = capsys.readouterr().out
     assert "density = 0.2\n" in output
     assert "options = { prune_rate = 0.4 }" in output
+
+
+@pytest.mark.parametrize(("method", "density"), [("dense", "1"), ("sr-ste", "0.5")])
+def test_a_run_is_named_after_the_density_it_trains_at(method, density, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "demo", "--method", method, *SMALL]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith(f"lenet300-{method}-{density}-s0-")
+    assert f"density = {float(density)}\n" in (run / "config.toml").read_text()
+    assert main(["train", str(run / "config.toml"), "--out", str(run), *SMALL]) == 0
+    (tmp_path / "mine.toml").write_text(f'preset = "demo"\n[sparse]\nmethod = "{method}"\ndensity = 0.1\n')
+    for arguments in (["demo", "--method", method, "--density", "0.1"], ["mine.toml"]):
+        capsys.readouterr()
+        assert main(["train", *arguments, *SMALL]) == 2
+        captured = capsys.readouterr()
+        assert f"method '{method}' trains at density {density}, not at 0.1: leave density out" in captured.err
+        assert captured.out == "", "errors come before the configuration that they make moot"
+
+
+def test_a_damaged_checkpoint_is_one_line(folder, tmp_path, capsys):
+    run = shutil.copytree(folder, tmp_path / "run")
+    assert main(["train", "demo", "--out", str(run), "--max-steps", "5", "--threads", "1"]) == 0
+    newest = max((run / "checkpoints").iterdir())
+    (newest / "tensors.safetensors").write_bytes(b"nothing")
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["train", "demo", "--out", str(run), "--max-steps", "5", "--threads", "1"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("regrow train: warning: checkpoint ")
+    assert "trying the checkpoint before it" in line
+    assert ".py" not in line
+
+
+def test_a_run_without_topology_updates_is_warned_of(tmp_path, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["train", "demo", "--epochs", "1", "--out", str(tmp_path / "run"), *SMALL]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "regrow train: warning: masks will never change: method 'sparse-momentum' updates them every"
+    )
+
+
+def test_images_per_second_are_in_the_log_and_the_result(folder, capsys, tmp_path):
+    arguments = ["train", "demo", "--execution", "masked", "--out", str(tmp_path / "run"), *SMALL]
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"step       3  train .* [\d,]+ images/s\n", output)
+    assert re.search(r"[\d,]+ images/s \(median\), masked execution\n", output)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["images_per_second"] > 0
 
 
 def test_default_folder_tells_configurations_apart():
@@ -83,6 +139,17 @@ def test_plan(capsys):
     output = capsys.readouterr().out
     assert "conv1" in output
     assert "conv2" in output
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_plan_fits_the_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["plan", "cifar-wrn-28-2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    rows = [line for line in lines if line.startswith(("conv", "block", "fc")) and "%" in line]
+    assert len(rows) == 28 + 1, "one line per layer with weights (28 - 3 in order, 3 shortcuts, first and last)"
+    assert not any("…" in line for line in lines)
 
 
 def test_methods(capsys):

@@ -18,6 +18,16 @@ def test_every_combination_with_every_seed():
     assert jobs[-1].config.seed == 3
 
 
+def test_a_method_with_its_own_density_runs_once():
+    jobs = expand(Config(), parse_grid(["method=dense,rigl", "density=0.05,0.1"]), [0])
+    assert [job.label for job in jobs] == [
+        "method=dense density=1",
+        "method=rigl density=0.05",
+        "method=rigl density=0.1",
+    ]
+    assert jobs[0].config.sparse.density == 1.0
+
+
 def test_no_grid_is_one_setting():
     assert [job.config.seed for job in expand(Config(), {}, [1, 2])] == [1, 2]
 

@@ -51,7 +51,7 @@ def test_stops_on_request_and_ends_as_if_never_stopped(data, tmp_path):
         assert run.step == step
     run = Run(config, tmp_path / "stopped")
     assert run.resumed_from == 40
-    assert run.train() == whole
+    assert {**run.train(), "images_per_second": None} == {**whole, "images_per_second": None}
     assert tiny.digests(tmp_path / "stopped") == tiny.digests(tmp_path / "whole")
     assert not tiny.leftovers(tmp_path / "stopped")
 
@@ -219,7 +219,10 @@ def test_training_on_everything_has_no_validation(data, tmp_path):
 )
 def test_other_methods_train_and_resume(method, data, tmp_path):
     config = tiny.config(
-        data, sparse=Sparse(method, 0.3, update_every=4 if method == "granet" else 0), epochs=2, checkpoint_seconds=1e9
+        data,
+        sparse=Sparse(method, 0.3, update_every=4 if method in ("granet", "mest") else 0),
+        epochs=2,
+        checkpoint_seconds=1e9,
     )
     Run(config, tmp_path / "whole").train()
     Run(config, tmp_path / "stopped", view=StopAt(11)).train()

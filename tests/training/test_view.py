@@ -38,13 +38,33 @@ def watched(kind, data, folder, terminal):
 def test_plain_lines(data, tmp_path):
     text = watched(PlainView, data, tmp_path, False)
     assert "\x1b" not in text
-    lines = text.splitlines()
+    assert text.startswith('model = "tiny-net"'), "the effective configuration comes first"
+    lines = text[text.index("starting: ") :].splitlines()
     assert lines[0].startswith("starting: tiny-net")
     assert sum("validation" in line for line in lines) == 2
     assert sum(line.startswith("  update") for line in lines) == 3
     assert all("prune rate" in line and "%" in line for line in lines if line.startswith("  update"))
-    assert "images/s" in text
+    assert all(("images/s" in line) == (" train " in line) for line in lines if line.startswith("epoch"))
     assert "test error" in text
+    assert lines[-1].endswith("images/s (median), masked execution")
+
+
+def test_a_finished_run_says_so_with_its_result_and_no_speed(data, tmp_path):
+    watched(PlainView, data, tmp_path, False)
+    text = watched(PlainView, data, tmp_path, False)
+    assert "already finished at step 20: tiny-net" in text
+    assert "test error" in text
+    assert "images/s" not in text
+    assert "resuming" not in text
+
+
+def test_a_run_that_ends_before_the_first_update_says_so(data, tmp_path):
+    output = io.StringIO()
+    for steps, noted in ((4, True), (5, False)):
+        view = PlainView(Console(file=output, width=200), tmp_path / str(steps))
+        Run(tiny.config(data, max_steps=steps), tmp_path / str(steps), view=view).train()
+        assert ("first topology update is due at step 5; this run ends at 4" in output.getvalue()) == noted
+        output.truncate(0)
 
 
 def test_live_bar(data, tmp_path):
@@ -76,11 +96,11 @@ def test_a_stop_says_how_to_go_on(data, tmp_path):
     assert "resuming at step 1" in output.getvalue()
 
 
-def test_make_view_prints_the_configuration_and_suits_the_output(data, tmp_path, capsys):
+def test_make_view_suits_the_output_and_prints_nothing_yet(data, tmp_path, capsys):
     config = tiny.config(data)
     view = make_view(config, tmp_path)
     assert type(view) is PlainView
-    assert "[sparse]\nmethod = " in capsys.readouterr().out
+    assert capsys.readouterr().out == "", "an error may still make the configuration moot"
 
 
 def test_make_view_on_a_terminal(data, tmp_path, monkeypatch):

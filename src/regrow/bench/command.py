@@ -5,70 +5,102 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from regrow import models
 from regrow.allocator import keep_buffers
-from regrow.bench import layers, machine, train
+from regrow.bench import layers, machine, masks, show, train
+from regrow.bench.arms import batch_of
+from regrow.bench.memory import peak_mb
 from regrow.environment import describe
+from regrow.errors import ConfigurationError
+from regrow.execution import native
+
+MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
 
 
 def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
-    """Measure what the options ask for; the allocator is tuned alike for dense and sparse."""
+    """Measure what the options ask for; the allocator is tuned alike for all arms."""
+    if not native.available():
+        native.library()
+    if options.repeats < 1:
+        raise ConfigurationError(f"--repeats must be at least 1, got {options.repeats}")
     if options.threads:
         torch.set_num_threads(options.threads)
-    keep_buffers()
-    about, peak = describe(), machine.peak_gflops()
+    tuned = keep_buffers()
+    about, peak = describe(), machine.fma_peak()
     console = Console()
     console.print(
-        f"{about['processor']}, {about['threads']} threads, torch {about['torch']}, peak {peak:.0f} GFLOP/s (matmul)"
+        f"{about['processor']}, {about['threads']} threads, torch {about['torch']}, FMA peak {peak:.0f} GFLOP/s (registers only, best "
+        f"of several), medians of {options.repeats}, interleaved",
+        highlight=False,
     )
-    measured = _layers if options.what == "layers" else _train
     records = []
-    for record in measured(options, densities):
-        records.append(record)
-        console.print(_line(record), highlight=False)
-    console.print(_table(records, peak))
+    for record in (_layers if options.what == "layers" else _train)(options, densities):
+        records.append({**record, "peak_share": record["useful_gflops"] / peak})
+        console.print(show.line(record), highlight=False, soft_wrap=True)
+    for reason in dict.fromkeys(r["compile_skipped"] for r in records if r["compile_skipped"]):
+        console.print(f"dense compiled is missing: {reason}", highlight=False)
+    for table in show.tables(records, peak):
+        console.print(table)
     if options.json:
-        content = {"machine": about, "peak_gflops": peak, "rounds": options.rounds, "rows": records}
+        about |= {"buffers_kept": tuned, "memory": MEMORY if options.memory else "not measured"}
+        content = {"machine": about, "fma_peak_gflops": peak, "repeats": options.repeats, "rows": records}
         Path(options.json).write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[dict[str, Any]]:
     chosen = [spec for spec in layers.LAYERS if options.only in spec.name]
-    for row in layers.measure_all(list(densities), chosen, options.rounds, "wall"):
-        yield row.record()
+    if not chosen:
+        names = ", ".join(spec.name for spec in layers.LAYERS)
+        raise ConfigurationError(f"no layer's name contains {options.only!r}: {names}")
+    for spec in chosen:
+        for density in densities:
+            row = layers.measure(spec, density, options.repeats, compile=options.compile, memory=options.memory)
+            yield row.record()
 
 
 def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[dict[str, Any]]:
-    info = models.info(options.model)
-    x = torch.randn(options.batch, *info.input_shape)
+    base, batch = models.create(options.model, seed=0), batch_of(options.model, options.batch)
+    sources = (
+        (masks.of_run(path, base) for path in options.masks)
+        if options.masks
+        else (masks.uniform(base, density) for density in densities)
+    )
+    paths = options.masks or [None] * len(densities)
+    window = _window(options.windows) if options.windows else None
+    for chosen, path in zip(sources, paths, strict=True):
+        found = train.measure(
+            options.model, base, batch, chosen, options.repeats, window=window, compile=options.compile
+        )
+        if options.memory:
+            found = replace(found, **_memory(options, found, path))
+        yield found.record()
 
-    def factory() -> torch.nn.Module:
-        return models.create(options.model, seed=0)
 
-    for density in densities:
-        yield train.measure(options.model, factory, x, info.num_classes, density, options.rounds).record()
+def _memory(options: argparse.Namespace, found: train.TrainResult, path: Path | None) -> dict[str, float | None]:
+    arm = {
+        "model": options.model,
+        "batch": options.batch,
+        "density": found.density,
+        "masks": None if path is None else str(path.resolve()),
+        "threads": torch.get_num_threads(),
+    }
+    # A compiled model's process would also hold the compiler: its eager twin stands for it.
+    fastest = "dense channels_last" if found.dense_setting == "dense compiled" else found.dense_setting
+    names = {"dense_mb": fastest, "masked_mb": "masked", "sparse_mb": "sparse"}
+    return {key: peak_mb({**arm, "name": name}) for key, name in names.items()}
 
 
-def _line(record: dict[str, Any]) -> str:
-    name = record.get("layer", record.get("model"))
-    times = f"dense {record['dense_ms']:.1f} ms  sparse {record['sparse_ms']:.1f} ms"
-    return f"{name}  {record['density']:.0%}  {times}  {record['ratio']:.2f}x"
-
-
-def _table(records: Sequence[dict[str, Any]], peak: float) -> Table:
-    table = Table()
-    for name in ("what", "density", "dense ms", "sparse ms", "ratio", "useful GFLOP/s", "with optimizer"):
-        table.add_column(name, justify="left" if name == "what" else "right")
-    for r in records:
-        useful = f"{r['useful_gflops']:.0f} ({r['useful_gflops'] / peak:.0%})" if "useful_gflops" in r else ""
-        step = f"{r['step_ratio']:.2f}x" if "step_ratio" in r else ""
-        cells = (f"{r['dense_ms']:.2f}", f"{r['sparse_ms']:.2f}", f"{r['ratio']:.2f}x", useful, step)
-        table.add_row(str(r.get("layer", r.get("model"))), f"{r['density']:.0%}", *cells)
-    return table
+def _window(text: str) -> train.Window:
+    steps, slash, of = text.partition("/")
+    if not slash or not steps.isdecimal() or not of.isdecimal() or not 0 <= int(steps) <= int(of) or int(of) == 0:
+        raise ConfigurationError(
+            f"--windows takes steps with an open window of all steps, such as 66/352, got {text!r}"
+        )
+    return train.Window(int(steps), int(of))

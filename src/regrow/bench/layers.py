@@ -1,13 +1,16 @@
-"""Single layers, forward + backward: dense NCHW and channels_last (the faster counts) against sparse."""
+"""Single layers, forward + backward: dense (NCHW, channels_last, compiled; the fastest counts) against masked and sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regrow.bench.compiled import compiled
+from regrow.bench.memory import peak_mb
 from regrow.bench.timing import medians
 from regrow.execution import SparsePattern, passes
 from regrow.execution.layers import window_of
@@ -56,95 +59,151 @@ LAYERS = (
 )
 
 
+PASSES = ("forward", "input_gradient", "weight_gradient")
+Candidates = dict[str, Callable[[], object]]
+
+
 @dataclass(frozen=True)
 class LayerResult:
-    """One row: milliseconds of forward + backward; `useful_gflops` counts present weights only."""
+    """One row: milliseconds of forward + backward; `useful_gflops` counts present weights only. Memory is None where not measured."""
 
     layer: str
     density: float
     dense_ms: float
     dense_setting: str
+    dense_settings_ms: dict[str, float]
+    compile_skipped: str
+    masked_ms: float
     sparse_ms: float
     forward_ms: float
     input_gradient_ms: float
     weight_gradient_ms: float
     ratio: float
     useful_gflops: float
+    dense_mb: float | None = None
+    sparse_mb: float | None = None
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
 
 
-def _dense_candidates(spec: LayerSpec, module: nn.Module, x: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
-    """Forward + both gradients by torch's operators, in each dense setting."""
-    w = module.weight.detach()
-    if not spec.size:
-        xt, gt = x.t().contiguous(), grad.t().contiguous()
+@dataclass
+class Case:
+    """A layer with data: what all candidates share."""
+
+    spec: LayerSpec
+    density: float
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0)
+        self.module, self.x = self.spec.module(), self.spec.input()
+        self.mask = torch.rand(self.module.weight.shape) < self.density
+        with torch.no_grad():
+            self.module.weight.mul_(self.mask)
+            self.grad = torch.randn(self.module(self.x).shape)
+        self.weight = self.module.weight.detach()
+
+    def dense_function(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]:
+        """Output, input gradient and weight gradient from (x, weight, grad) by torch's operators."""
+        if not self.spec.size:
+            return lambda x, w, g: (nn.functional.linear(x, w), g @ w, g.t() @ x)
+        stride, pad = list(self.module.stride), list(self.module.padding)
+        rest = (None, stride, pad, [1, 1], False, [0, 0], 1, [True, True, False])
+        backward = torch.ops.aten.convolution_backward
+        return lambda x, w, g: (torch.conv2d(x, w, None, stride, pad), *backward(g, x, w, *rest)[:2])
+
+    def settings(self) -> dict[str, tuple[Tensor, ...]]:
+        """The tensors in the memory order of each dense setting."""
+        plain = (self.x, self.weight, self.grad)
+        if not self.spec.size:
+            return {"dense (samples, features)": plain}
+        last = tuple(tensor.contiguous(memory_format=torch.channels_last) for tensor in plain)
+        return {"dense NCHW": plain, "dense channels_last": last}
+
+    def transposed(self) -> Callable[[], object]:
+        """A linear layer on (features, samples), which is faster than torch's own order for large ones."""
+        x, w, grad = self.x.t().contiguous(), self.weight, self.grad.t().contiguous()
+        return lambda: (w @ x, w.t() @ grad, grad @ x.t())
+
+    def masked(self) -> Callable[[], object]:
+        """Dense work on masked weights, and the mask on the weight gradient, as `masked` execution does it."""
+        function, tensors = self.dense_function(), list(self.settings().values())[-1]
+        mask = self.mask.to(self.weight.dtype)
+        return lambda: function(*tensors)[2].mul_(mask)
+
+    def sparse(self) -> Candidates:
+        """The three passes on native kernels."""
+        pattern = SparsePattern(self.mask, window_of(self.module))
+        w, out, x, grad = self.weight, torch.zeros_like(self.weight), to_travel(self.x), to_travel(self.grad)
+        present = passes.forward(x, w, None, pattern)[1]
         return {
-            "dense (samples, features)": lambda: (nn.functional.linear(x, w), grad @ w, grad.t() @ x),
-            "dense (features, samples)": lambda: (w @ xt, w.t() @ gt, gt @ xt.t()),
+            "forward": lambda: passes.forward(x, w, None, pattern),
+            "input_gradient": lambda: passes.input_gradient(grad, present, pattern, *passes.map_size(x)),
+            "weight_gradient": lambda: passes.weight_gradient(out, x, grad, pattern),
         }
-    stride, pad = list(module.stride), list(module.padding)
-
-    def setting(x: Tensor, w: Tensor, grad: Tensor) -> Callable[[], object]:
-        arguments = (None, stride, pad, [1, 1], False, [0, 0], 1, [True, True, False])
-        return lambda: (
-            torch.conv2d(x, w, None, stride, pad),
-            torch.ops.aten.convolution_backward(grad, x, w, *arguments),
-        )
-
-    channels_last = (t.contiguous(memory_format=torch.channels_last) for t in (x, w, grad))
-    return {"dense NCHW": setting(x, w, grad), "dense channels_last": setting(*channels_last)}
 
 
-def _sparse_candidates(
-    module: nn.Module, x: Tensor, grad: Tensor, pattern: SparsePattern
-) -> dict[str, Callable[[], object]]:
-    w, out = module.weight.detach(), torch.zeros_like(module.weight)
-    x, grad = to_travel(x), to_travel(grad)
-    present = passes.forward(x, w, None, pattern)[1]
-    return {
-        "forward": lambda: passes.forward(x, w, None, pattern),
-        "input_gradient": lambda: passes.input_gradient(grad, present, pattern, *passes.map_size(x)),
-        "weight_gradient": lambda: passes.weight_gradient(out, x, grad, pattern),
+def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
+    """Everything that can be timed but the compiled setting; by name, `sparse` is the three passes in a row."""
+    function = case.dense_function()
+    found: Candidates = {
+        name: (lambda tensors=tensors: function(*tensors))
+        for name, tensors in case.settings().items()
+        if names is None or name in names
     }
+    if not case.spec.size and (names is None or "dense (features, samples)" in names):
+        found["dense (features, samples)"] = case.transposed()
+    if names is None or "masked" in names:
+        found["masked"] = case.masked()
+    if names is None or "sparse" in names:
+        three = case.sparse()
+        found |= three if names is None else {"sparse": lambda: [one() for one in three.values()]}
+    return found
 
 
-def measure(spec: LayerSpec, density: float, rounds: int = 9, clock: str = "wall") -> LayerResult:
+def _compiled(case: Case) -> tuple[Candidates, str]:
+    tensors = list(case.settings().values())[-1]
+    function, reason = compiled(case.dense_function(), lambda candidate: candidate(*tensors))
+    return ({} if function is None else {"dense compiled": lambda: function(*tensors)}), reason
+
+
+def measure(
+    spec: LayerSpec,
+    density: float,
+    repeats: int = 9,
+    *,
+    clock: str = "wall",
+    compile: bool = True,
+    memory: bool = False,
+) -> LayerResult:
     """One row of the table."""
-    torch.manual_seed(0)
-    module, x = spec.module(), spec.input()
-    mask = torch.rand(module.weight.shape) < density
-    with torch.no_grad():
-        module.weight.mul_(mask)
-        y = module(x)
-    grad = torch.randn(y.shape)
-    pattern = SparsePattern(mask, window_of(module))
-    dense = _dense_candidates(spec, module, x, grad)
-    sparse = _sparse_candidates(module, x, grad, pattern)
-    seconds = medians({**dense, **sparse}, rounds, clock)
-    best = min(dense, key=seconds.__getitem__)
-    total = sum(seconds[name] for name in sparse)
-    pixels = y.shape[2] * y.shape[3] if y.dim() == 4 else 1
+    case = Case(spec, density)
+    timed = candidates(case)
+    extra, reason = _compiled(case) if compile else ({}, "not asked for")
+    seconds = medians({**timed, **extra}, repeats, clock)
+    dense = {name: value for name, value in seconds.items() if name.startswith("dense")}
+    best = min(dense, key=dense.__getitem__)
+    total = sum(seconds[name] for name in PASSES)
+    pixels = case.grad.shape[2:].numel()
     return LayerResult(
         layer=spec.name,
         density=density,
         dense_ms=1e3 * seconds[best],
         dense_setting=best,
+        dense_settings_ms={name: 1e3 * value for name, value in dense.items()},
+        compile_skipped=reason,
+        masked_ms=1e3 * seconds["masked"],
         sparse_ms=1e3 * total,
-        forward_ms=1e3 * seconds["forward"],
-        input_gradient_ms=1e3 * seconds["input_gradient"],
-        weight_gradient_ms=1e3 * seconds["weight_gradient"],
+        **{f"{name}_ms": 1e3 * seconds[name] for name in PASSES},
         ratio=seconds[best] / total,
-        useful_gflops=6e-9 * pattern.nnz * spec.batch * pixels / total,
+        useful_gflops=6e-9 * int(case.mask.count_nonzero()) * spec.batch * pixels / total,
+        **_memory(spec, density, best) if memory else {},
     )
 
 
-def measure_all(
-    densities: Sequence[float], layers: Sequence[LayerSpec] = LAYERS, rounds: int = 9, clock: str = "wall"
-) -> Iterator[LayerResult]:
-    """All rows, as they are measured."""
-    for spec in layers:
-        for density in densities:
-            yield measure(spec, density, rounds, clock)
+def _memory(spec: LayerSpec, density: float, best: str) -> dict[str, float | None]:
+    eager = "dense channels_last" if best == "dense compiled" and spec.size else best
+    eager = "dense (samples, features)" if eager == "dense compiled" else eager
+    arm = {"layer": asdict(spec), "density": density, "threads": torch.get_num_threads()}
+    return {"dense_mb": peak_mb({**arm, "name": eager}), "sparse_mb": peak_mb({**arm, "name": "sparse"})}

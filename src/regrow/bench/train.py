@@ -1,92 +1,163 @@
-"""Whole training steps: a dense model in its fastest memory format against the same model on sparse kernels."""
+"""Whole training steps: dense in its fastest setting against masked and sparse, interleaved in one run."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regrow.bench import arms, masks
+from regrow.bench.arms import Arm
+from regrow.bench.compiled import compiled
+from regrow.bench.masks import Chosen
 from regrow.bench.timing import medians
-from regrow.execution import attach, travel, unsupported
+from regrow.models.cost import cost
+
+_STEP, _OPEN, _NATIVE = " + optimizer", ", window open", "sparse, native optimizer"
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """One row: milliseconds of a step, without and with the optimizer."""
+    """One row: milliseconds of a step. ``*_step_ms`` are with the optimizer, ``native_step_ms`` with one for present weights only.
+
+    ``bound`` is dense over kept MACs, ``window_*`` a step with dense weight gradients, ``epoch_*`` the average over an update interval.
+    Values that were not asked for are None.
+    """
 
     model: str
     density: float
+    masks: str
+    batch: int
     dense_ms: float
     dense_setting: str
+    dense_settings_ms: dict[str, float]
+    compile_skipped: str
+    masked_ms: float
     sparse_ms: float
     ratio: float
     dense_step_ms: float
+    masked_step_ms: float
     sparse_step_ms: float
+    native_step_ms: float
     step_ratio: float
+    useful_gflops: float
+    bound: float
+    bound_share: float
+    window_ms: float | None = None
+    epoch_ms: float | None = None
+    epoch_ratio: float | None = None
+    epoch_steps: str | None = None
+    dense_mb: float | None = None
+    masked_mb: float | None = None
+    sparse_mb: float | None = None
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
 
 
-def sparsified(model: nn.Module, density: float, keep_first: bool = True) -> nn.Module:
-    """A copy of `model` on sparse kernels with uniform random masks; the first layer stays dense if `keep_first`."""
-    model = copy.deepcopy(model)
-    layers = [module for module in model.modules() if unsupported(module) is None]
-    generator = torch.Generator().manual_seed(0)
-    for layer in layers[1 if keep_first else 0 :]:
-        mask = torch.rand(layer.weight.shape, generator=generator) < density
-        with torch.no_grad():
-            layer.weight.mul_(mask)
-        attach(layer, mask)
-    travel(model)
-    return model
+@dataclass(frozen=True)
+class Window:
+    """``steps`` of ``of`` steps have an open growth window."""
+
+    steps: int
+    of: int
+
+    def average(self, closed: float, opened: float) -> float:
+        """Mean time of a step over an update interval."""
+        return (opened * self.steps + closed * (self.of - self.steps)) / self.of
 
 
-def _step(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
-    def step() -> None:
-        model.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        if optimizer is not None:
-            optimizer.step()
+def build_arms(base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: bool) -> tuple[dict[str, Arm], str]:
+    """All arms, each with a copy of the model; the reason why the compiled one is missing, if it is."""
 
-    return step
+    def fresh() -> nn.Module:
+        return copy.deepcopy(base)
+
+    found = {"dense NCHW": arms.dense(fresh(), x, y)}
+    if x.dim() == 4:
+        found["dense channels_last"] = arms.dense(fresh(), x, y, channels_last=True)
+    reason = "not asked for"
+    if compile:
+        plain = arms.dense(fresh(), x, y, channels_last=x.dim() == 4)
+        plain.model, reason = compiled(plain.model, lambda model: model(plain.x).sum().backward())
+        if plain.model is not None:
+            found["dense compiled"] = plain
+    for execution in ("masked", "sparse"):
+        found[execution] = arms.sparse(fresh(), x, y, chosen.masks, execution)
+    found[_NATIVE] = arms.native(fresh(), x, y, chosen.masks)
+    return found, reason
 
 
-def _sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4)
+def _candidates(found: dict[str, Arm], windows: bool) -> dict[str, Callable[[], None]]:
+    candidates: dict[str, Callable[[], None]] = {}
+    for name, arm in found.items():
+        if name != _NATIVE:
+            candidates[name] = arm.passes
+        candidates[name + _STEP] = arm.step
+    if windows:
+        sparse = found["sparse"]
+        candidates["sparse" + _OPEN] = sparse.in_window(sparse.step)
+    return candidates
 
 
 def measure(
-    name: str, factory: Callable[[], nn.Module], x: Tensor, classes: int, density: float, rounds: int = 5
+    name: str,
+    base: nn.Module,
+    batch: tuple[Tensor, Tensor],
+    chosen: Chosen,
+    repeats: int = 5,
+    *,
+    window: Window | None = None,
+    compile: bool = True,
 ) -> TrainResult:
-    """One row for the model that `factory` makes, on batch `x` with random labels."""
+    """One row for a model, a batch with labels, and masks."""
     torch.manual_seed(0)
-    y = torch.randint(classes, (x.shape[0],))
-    base = factory()
-    nchw, last, sparse = (
-        copy.deepcopy(base),
-        copy.deepcopy(base).to(memory_format=torch.channels_last),
-        sparsified(base, density),
-    )
-    x_last = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-    inputs = {"dense NCHW": (nchw, x), "dense channels_last": (last, x_last), "sparse": (sparse, x)}
-    candidates = {key: _step(model, batch, y, None) for key, (model, batch) in inputs.items()}
-    candidates |= {f"{key} + optimizer": _step(model, batch, y, _sgd(model)) for key, (model, batch) in inputs.items()}
-    seconds = medians(candidates, rounds)
-    best = min(("dense NCHW", "dense channels_last"), key=seconds.__getitem__)
-    best_step = min(seconds["dense NCHW + optimizer"], seconds["dense channels_last + optimizer"])
+    found, reason = build_arms(base, *batch, chosen, compile)
+    milliseconds = {key: 1e3 * value for key, value in medians(_candidates(found, window is not None), repeats).items()}
+    dense = {key: milliseconds[key] for key in found if key.startswith("dense")}
+    best = min(dense, key=dense.__getitem__)
+    dense_step = min(milliseconds[key + _STEP] for key in dense)
+    native = milliseconds[_NATIVE + _STEP]
+    sparse_step = milliseconds["sparse" + _STEP]
+    table = cost(base, tuple(batch[0].shape[1:]))
+    ratio, bound = dense[best] / milliseconds["sparse"], masks.bound(table, chosen.masks)
+    operations = masks.useful_flops(table, chosen.masks) * len(batch[0])
     return TrainResult(
         model=name,
-        density=density,
-        dense_ms=1e3 * seconds[best],
+        density=chosen.density,
+        masks=chosen.source,
+        batch=len(batch[0]),
+        dense_ms=dense[best],
         dense_setting=best,
-        sparse_ms=1e3 * seconds["sparse"],
-        ratio=seconds[best] / seconds["sparse"],
-        dense_step_ms=1e3 * best_step,
-        sparse_step_ms=1e3 * seconds["sparse + optimizer"],
-        step_ratio=best_step / seconds["sparse + optimizer"],
+        dense_settings_ms=dense,
+        compile_skipped=reason,
+        masked_ms=milliseconds["masked"],
+        sparse_ms=milliseconds["sparse"],
+        ratio=ratio,
+        dense_step_ms=dense_step,
+        masked_step_ms=milliseconds["masked" + _STEP],
+        sparse_step_ms=sparse_step,
+        native_step_ms=native,
+        step_ratio=dense_step / min(sparse_step, native),
+        useful_gflops=operations / (1e6 * milliseconds["sparse"]),
+        bound=bound,
+        bound_share=ratio / bound,
+        **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
     )
+
+
+def _epoch(window: Window, dense: float, closed: float, milliseconds: dict[str, float]) -> dict[str, Any]:
+    """The average over an update interval, optimizer included on both sides."""
+    opened = milliseconds["sparse" + _OPEN]
+    mean = window.average(closed, opened)
+    return {
+        "window_ms": opened,
+        "epoch_ms": mean,
+        "epoch_ratio": dense / mean,
+        "epoch_steps": f"{window.steps}/{window.of}",
+    }

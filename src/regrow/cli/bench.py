@@ -1,28 +1,57 @@
 """Measure sparse execution against the fastest dense torch, interleaved in one run.
 
 regrow bench layers --density 0.05,0.1,0.2,0.3
-regrow bench train --model vgg16-d --density 0.05,0.1,0.2
+regrow bench train --model vgg16-d --density 0.05,0.1,0.2 --windows
+regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, with the bound from their MACs
+regrow bench plot layers.json train.json --out docs/speed-up.png
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+DENSITIES = "0.01,0.02,0.05,0.1,0.2,0.3,0.5"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
-    parser.add_argument("what", choices=("layers", "train"), help="single layers, or whole training steps")
-    parser.add_argument("--density", default="0.05,0.1,0.2,0.3", help="comma-separated, in (0, 1]")
-    parser.add_argument("--model", default="vgg16-d", help="model of `train` (default vgg16-d)")
-    parser.add_argument("--batch", type=int, default=128, help="batch of `train`")
-    parser.add_argument("--only", default="", help="`layers` whose name contains this")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each candidate")
+    parser.add_argument("what", choices=("layers", "train", "plot"), help="single layers, training steps, or a picture")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
+    parser.add_argument("--density", default=DENSITIES, help=f"comma-separated, in (0, 1] (default {DENSITIES})")
+    parser.add_argument("--model", default="vgg16-d", help="`train`: the model (default vgg16-d)")
+    parser.add_argument("--batch", type=int, default=128, help="`train`: the batch (default 128)")
+    parser.add_argument(
+        "--windows",
+        nargs="?",
+        const="66/352",
+        metavar="K/N",
+        help="`train`: also the average over N steps of which K have an open growth window (default 66/352, CIFAR-10)",
+    )
+    parser.add_argument(
+        "--masks",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="`train`: masks of a run's newest checkpoint, or of one checkpoint; repeat for more",
+    )
+    parser.add_argument("--only", default="", help="`layers`: those whose name contains this")
+    parser.add_argument("--repeats", "--rounds", type=int, default=5, help="measurements of each candidate (default 5)")
     parser.add_argument("--threads", type=int, help="default: torch's choice")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--no-memory", dest="memory", action="store_false", help="do not measure peak memory")
     parser.add_argument("--json", help="write one record per row to this file")
+    parser.add_argument("--out", type=Path, default=Path("speed-up.png"), help="`plot`: the picture")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print the table, write the records."""
+    """Measure, print the table, write the records; or draw."""
+    if options.what == "plot":
+        from regrow.bench.plot import draw
+
+        print(draw(options.files, options.out))
+        return 0
     from regrow.bench.command import bench
     from regrow.errors import ConfigurationError
 

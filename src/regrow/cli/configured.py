@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 
 from regrow import config as configuration
 from regrow import presets
-from regrow.config import Config
+from regrow.config import Config, Sparse
 from regrow.errors import ConfigurationError
 
 EPILOGUE = """
@@ -27,7 +27,17 @@ def read_configuration(options: argparse.Namespace) -> Config:
     """The preset or file with the command line's overrides."""
     if options.configuration is None:
         raise ConfigurationError(f"name a preset or a TOML file; presets: {', '.join(presets.PRESETS)}")
-    return configuration.override(presets.find(options.configuration), options.overrides)
+    base, values = presets.read(options.configuration)
+    config = configuration.override(base, options.overrides)
+    if config.sparse.method == Sparse().method:
+        # Its density is free. Asking other methods takes torch, which `--show` should not wait for.
+        return config
+    from regrow.training.density import settle_density
+
+    given = "density" in values.get("sparse", {}) or "sparse.density" in map(
+        configuration.resolve_key, options.overrides
+    )
+    return settle_density(config, given)
 
 
 def separate(arguments: Sequence[str], own: Container[str]) -> tuple[list[str], dict[str, str]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from regrow import __version__
 from regrow.cli.configured import separate
-from regrow.errors import RegrowError
+from regrow.errors import RegrowError, RegrowWarning
 
 COMMANDS: dict[str, str] = {
     "train": "train a network; the same command again resumes",
@@ -74,13 +77,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     command = arguments[0] if arguments else ""
     try:
-        options = parse(arguments)
-        return options.run(options)
+        with _own_warnings(command):
+            options = parse(arguments)
+            return options.run(options)
     except (RegrowError, ValueError, OSError) as error:
         if not _is_users(error):
             raise
         print(f"regrow {command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _own_warnings(command: str) -> Iterator[None]:
+    """Warnings of regrow's own making are one line; Python's form, with file and source line, is for those of others."""
+    before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, RegrowWarning):
+            print(f"regrow {command}: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        else:
+            before(message, category, *place)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def _is_users(error: Exception) -> bool:

@@ -47,16 +47,20 @@ def default_folder(config: Config) -> Path:
 
 
 def _list() -> int:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from regrow.presets import PRESETS
 
-    table = Table()
+    console = Console()
+    gap = 0 if console.width < 90 else 1
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     for column in ("preset", "data", "epochs", "batch", "density", "scope"):
-        table.add_column(column, no_wrap=column == "preset")
+        words = column in ("preset", "data", "scope")
+        table.add_column(column, justify="left" if words else "right", no_wrap=True, overflow="fold")
     for name, c in PRESETS.items():
-        cells = (c.data.name, c.epochs, c.data.batch, f"{c.sparse.density:g}", c.sparse.scope)
+        cells = (c.data.name, c.epochs, c.data.batch, f"{100 * c.sparse.density:.4g}%", c.sparse.scope)
         table.add_row(name, *map(str, cells))
-    Console().print(table)
+    console.print(table)
     return 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regrow import config as configuration
 from regrow.config import Config
 from regrow.errors import ConfigurationError
+from regrow.training.density import settle_density
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Job:
 def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Job]:
     """All combinations of the grid's values, each with every seed.
 
+    A method with a density of its own (``dense``) runs once, however many densities the grid has.
+
     Example:
         >>> jobs = expand(Config(), {"density": ["0.05", "0.1"]}, seeds=[0, 1])
         >>> [(j.config.sparse.density, j.config.seed) for j in jobs]
@@ -36,12 +39,23 @@ def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]
     """
     if not seeds:
         raise ConfigurationError("a grid needs at least one seed")
-    jobs = []
+    jobs: dict[str, Job] = {}
     for values in itertools.product(*grid.values()):
         pairs = dict(zip(grid, values, strict=True))
-        label = " ".join(f"{key}={value}" for key, value in pairs.items())
-        jobs += [Job(configuration.override(base, {**pairs, "seed": str(seed)}), label) for seed in seeds]
-    return jobs
+        config = settle_density(configuration.override(base, pairs), given=False)
+        shown = {key: _shown(key, value, config) for key, value in pairs.items()}
+        label = " ".join(f"{key}={value}" for key, value in shown.items())
+        for seed in seeds:
+            job = Job(replace(config, seed=seed), label)
+            jobs.setdefault(job.key, job)
+    return list(jobs.values())
+
+
+def _shown(key: str, value: str, config: Config) -> str:
+    """A value of the grid, or the density that the method trains at whatever the grid says."""
+    if configuration.resolve_key(key) != "sparse.density" or float(value) == config.sparse.density:
+        return value
+    return f"{config.sparse.density:g}"
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -17,4 +17,5 @@ def method() -> Method:
         summary="all weights present: the baseline",
         initial=everything,
         fixed_counts=lambda layers: [math.prod(layer.shape) for layer in layers],
+        own_density=1.0,
     )

@@ -68,8 +68,9 @@ class Method:
 
     Pieces left out mean: random first masks, nothing pruned, every layer regrows what it lost, nothing grown, fixed masks.
     ``density`` and ``floor`` turn the target density into a curve over the run, where the budget moves.
-    ``fixed_counts`` prescribes the budget where the density is no free choice. ``adjust`` and ``perturb`` run before and after each
-    optimizer step; ``prepare`` fills a layer's memory at the start. ``pure_gradient`` scores by an own average of the gradient.
+    ``fixed_counts`` prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
+    ``adjust`` and ``perturb`` run before and after each optimizer step; ``prepare`` fills a layer's memory at the start.
+    ``pure_gradient`` scores by an own average of the gradient.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Method:
     extra_memory: str = "none"
     calibration: Literal["loss", "input", None] = None
     fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
+    own_density: float | None = None
     shadow: Shadow | None = None
     rounds: Rounds | None = None
     prepare: Callable[[StepView], None] | None = None

@@ -55,6 +55,7 @@ def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
         summary="the n largest of every m weights, straight-through gradients",
         initial=first,
         fixed_counts=counts,
+        own_density=n / m,
         shadow=Shadow(),
         adjust=refine,
         rewire=again,

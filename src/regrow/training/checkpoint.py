@@ -20,7 +20,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor
 
-from regrow.errors import StateError
+from regrow.errors import CheckpointWarning, StateError
 from regrow.files import checksum, sync_directory, write_through
 
 _TENSOR = "$tensor"
@@ -63,7 +63,7 @@ class Checkpoints:
             try:
                 return _step_of(path), read(path)
             except StateError as error:
-                warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
+                warnings.warn(f"{error}; trying the checkpoint before it", CheckpointWarning, stacklevel=2)
         if paths:
             raise StateError(
                 f"no checkpoint in {self.folder} is whole: put a good copy there, or delete that folder to start anew"

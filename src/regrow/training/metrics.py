@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class MetricLog:
     def __init__(self, folder: Path, writes: bool = True) -> None:
         self.folder, self.writes = folder, writes
         self.rows: list[dict[str, Any]] = []
+        self._speeds: list[float] = []
 
     def restart(self, step: int, updates: Sequence[dict[str, Any]]) -> None:
         """Keep the rows up to a step, which a resumed run continues from, and drop later ones.
@@ -34,11 +36,12 @@ class MetricLog:
         """
         old = read_rows(self.folder / "metrics.jsonl")
         self.rows = [row for row in old if row["step"] < step or (row["step"] == step and row["kind"] == "train")]
+        timed = [row for row in read_rows(self.folder / "speed.jsonl") if row["step"] <= step]
+        self._speeds = [row["images_per_second"] for row in timed if "images_per_second" in row]
         if self.writes:
             write_atomically(self.folder / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
             write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
             write_atomically(self.folder / "topology.jsonl", "".join(map(_line, updates)).encode())
-            timed = [row for row in read_rows(self.folder / "speed.jsonl") if row["step"] <= step]
             write_atomically(self.folder / "speed.jsonl", "".join(map(_line, timed)).encode())
 
     def add(self, **row: Any) -> None:
@@ -53,7 +56,12 @@ class MetricLog:
 
     def add_speed(self, **row: Any) -> None:
         """Record a row that depends on the clock."""
+        self._speeds += [row["images_per_second"]] if "images_per_second" in row else []
         self._append("speed.jsonl", _line(row))
+
+    def median_speed(self) -> float | None:
+        """Images per second: the median over the rows; None before the first."""
+        return statistics.median(self._speeds) if self._speeds else None
 
     def sync(self) -> None:
         """Wait until the disk has all rows: a checkpoint must not outlive them."""

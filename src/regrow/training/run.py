@@ -27,13 +27,14 @@ from torch import Tensor, nn
 from regrow.config import Config, differences, to_toml
 from regrow.config import load as load_configuration
 from regrow.environment import describe
-from regrow.errors import StateError
+from regrow.errors import CheckpointWarning, StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
+from regrow.training.pace import Pace
 from regrow.training.processes import Processes
 from regrow.training.setup import Parts, assemble
 from regrow.training.watch import refuse_non_finite
@@ -78,6 +79,8 @@ class Run:
         self.processes = processes or Processes()
         self.step = 0
         self.tally = Tally()
+        self.pace = Pace()
+        self.speed: float | None = None
         self.stop_requested = False
         self.resumed_from: int | None = None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
@@ -101,6 +104,11 @@ class Run:
         return min(planned, self.config.max_steps or planned)
 
     @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train."""
+        return self.step >= self.total_steps
+
+    @property
     def epoch(self) -> int:
         """Number of the current epoch, from 0."""
         return self.step // self.steps_per_epoch
@@ -109,9 +117,11 @@ class Run:
 
     def train(self) -> dict[str, Any] | None:
         """Train to the end and return the result; None if stopped on request (after saving)."""
+        self.began_at = self.step
         self._notify("started")
         self._last_save = self._last_row = time.monotonic()
-        self._last_processor, self._row_step = time.process_time(), self.step
+        self._last_processor = time.process_time()
+        self.pace.skip()
         if self.step and self.step % self.steps_per_epoch == 0:
             # A run killed between the last checkpoint of an epoch and its evaluation evaluates now.
             self._end_epoch()
@@ -152,6 +162,7 @@ class Run:
             nn.utils.clip_grad_norm_(self._parameters, config.optimizer.clip_norm)
         journaled, decided = len(parts.handle.journal), parts.handle.switch.decisions
         parts.optimizer.step()
+        self.pace.count(self._global_batch())
         self.step += 1
         self.tally.add(value, int((logits.argmax(1) == labels).sum()), len(labels))
         if len(parts.handle.journal) != journaled:
@@ -170,9 +181,12 @@ class Run:
 
     def _weight(self, mine: int) -> float:
         """Factor on this process's mean loss, so that the average over processes is the mean over the global batch."""
+        return mine * self.processes.world / self._global_batch()
+
+    def _global_batch(self) -> int:
+        """Images of the coming step in all processes; the last batch of an epoch may be smaller."""
         done = self.step % self.steps_per_epoch * self.config.data.batch
-        batch = min(self.config.data.batch, len(self.parts.train) - done)
-        return mine * self.processes.world / batch
+        return min(self.config.data.batch, len(self.parts.train) - done)
 
     def _finite(self, loss: float) -> bool:
         if self.processes.world == 1:
@@ -186,21 +200,17 @@ class Run:
 
     def _housekeeping(self) -> bool:
         """A row, a checkpoint, a stop: whatever is due. True if the run must stop now."""
-        if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0 or self._at_end:
+        if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0 or self.finished:
             self._training_row()
         stop, save = self.stop_requested, time.monotonic() - self._last_save > self.config.checkpoint_seconds
         if self.processes.world > 1:
             # Clocks and signals differ between processes: they agree every so many steps.
-            if self.step % AGREE_EVERY and not self._at_end:
+            if self.step % AGREE_EVERY and not self.finished:
                 return False
             stop, save = (count > 0 for count in self.processes.sum([float(stop), float(save)]))
         if save and not stop:
             self.save()
         return stop
-
-    @property
-    def _at_end(self) -> bool:
-        return self.step >= self.total_steps
 
     # ---------------------------------------------------------------------------------------------- recording
 
@@ -209,12 +219,18 @@ class Run:
         if not samples:
             return
         self.tally = Tally()
+        pace = self.pace.row()
+        if pace is not None:
+            self.speed = pace.rate
+            self.log.add_speed(step=self.step, **self._times(), images_per_second=self.speed, **self._traffic())
         self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
+
+    def _times(self) -> dict[str, float]:
+        """Seconds since the last row, whatever was done in them: by the clock, and of the processor."""
         now, processor = time.monotonic(), time.process_time()
         times = {"seconds": now - self._last_row, "processor_seconds": processor - self._last_processor}
-        speed = (self.step - self._row_step) * self.config.data.batch / max(now - self._last_row, 1e-9)
-        self.log.add_speed(step=self.step, **times, images_per_second=speed, **self._traffic())
-        self._last_row, self._last_processor, self._row_step = now, processor, self.step
+        self._last_row, self._last_processor = now, processor
+        return times
 
     def _traffic(self) -> dict[str, int]:
         traffic = self.parts.traffic
@@ -247,7 +263,9 @@ class Run:
         for buffer in self.parts.network.buffers():
             # Running statistics differ between processes; those of rank 0 count, and are saved.
             self.processes.share(buffer)
-        return evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
+        scores = evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
+        self.pace.skip()
+        return scores
 
     def _finish(self) -> dict[str, Any]:
         self.save()
@@ -273,6 +291,8 @@ class Run:
             "macs_share": self._macs_share(),
             "updates": handle.updates,
             "identity": self.config.identity(),
+            "execution": self.config.sparse.execution,
+            "images_per_second": self.log.median_speed(),
         }
 
     def _macs_share(self) -> float:
@@ -306,6 +326,7 @@ class Run:
             self.checkpoints.save(self.step, state)
         self.processes.wait()
         self._last_save = time.monotonic()
+        self.pace.skip()
 
     def _restore(self) -> None:
         if self.processes.leads:
@@ -345,6 +366,7 @@ class Run:
             if state[key] != now:
                 warnings.warn(
                     f"resuming with {key} = {now}, saved with {state[key]}: results may differ in the last bits",
+                    CheckpointWarning,
                     stacklevel=2,
                 )
 

@@ -21,20 +21,17 @@ class PlainView:
 
     def __init__(self, console: Console, folder: Path) -> None:
         self.console, self.folder = console, folder
-        self._began = time.monotonic()
-        self._first = 0
 
     def started(self, run: Run) -> None:
-        """Say what runs, where, and from which step."""
-        self._first = run.step
-        start = f"resuming at step {run.step:,}" if run.resumed_from is not None else "starting"
-        self.console.print(
-            f"{start}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}",
-            highlight=False,
-            soft_wrap=True,
+        """The effective configuration, what runs, where, and from which step."""
+        self.console.print(to_toml(run.config), highlight=False, soft_wrap=True, markup=False)
+        self._say(
+            f"{_start(run)}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}"
         )
         if run.resumed_from is not None and run.config.sparse.execution == "auto":
             self.chosen(run)
+        if note := _early_end(run):
+            self._say(note)
 
     def chosen(self, run: Run) -> None:
         """Which layers run on sparse kernels, and why, when that was measured (or resumed)."""
@@ -49,31 +46,22 @@ class PlainView:
             return
         where = f"epoch {row['epoch']:6.2f}  step {row['step']:>7,}"
         what = f"{row['kind']:<10}  loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-        self.console.print(
-            f"{where}  {what}  density {row['density']:.2%}  {self.speed(run):,.0f} images/s",
-            highlight=False,
-            soft_wrap=True,
-        )
+        speed = f"  {run.speed:,.0f} images/s" if row["kind"] == "train" and run.speed is not None else ""
+        self._say(f"{where}  {what}  density {row['density']:.2%}{speed}")
 
     def updated(self, run: Run) -> None:
         """The densities after a topology update."""
         record = run.parts.handle.journal[-1]
         layers = "  ".join(f"{layer.layer} {layer.density:.1%}" for layer in record.layers[:8])
         more = f"  (+{len(record.layers) - 8})" if len(record.layers) > 8 else ""
-        self.console.print(
-            f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        self._say(f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}")
 
     def stopped(self, run: Run) -> None:
         """Where the run stopped and how it goes on."""
-        self.console.print(
-            f"stopped at step {run.step:,} and saved: the same command resumes", highlight=False, soft_wrap=True
-        )
+        self._say(f"stopped at step {run.step:,} and saved: the same command resumes")
 
     def finished(self, run: Run, result: dict[str, Any]) -> None:
-        """The final table."""
+        """The final table, and the speed where this process trained."""
         table = Table(
             title=f"test error {result['test_error']:.2f}%  ({run.config.model}, {result['density']:.2%} of the weights)"
         )
@@ -85,13 +73,33 @@ class PlainView:
                     escape(row.layer), "x".join(map(str, row.shape)), f"{row.density:.2%}", f"{row.nonzeros:,}"
                 )
         self.console.print(table)
-
-    def speed(self, run: Run) -> float:
-        """Images per second since the start."""
-        return (run.step - self._first) * run.config.data.batch / max(time.monotonic() - self._began, 1e-9)
+        if run.step > run.began_at:
+            self._say(f"{result['images_per_second']:,.0f} images/s (median), {result['execution']} execution")
 
     def close(self) -> None:
         """Nothing to close."""
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _start(run: Run) -> str:
+    if run.resumed_from is None:
+        return "starting"
+    return f"already finished at step {run.step:,}" if run.finished else f"resuming at step {run.step:,}"
+
+
+def _early_end(run: Run) -> str | None:
+    """A note where ``max_steps`` ends the run before its first topology update."""
+    handle = run.parts.handle
+    clock = handle.settings.clock
+    if clock is None or handle.updates:
+        return None
+    instead = clock.when.phase == "instead"
+    first = clock.next_due(run.step if instead else run.step + 1)
+    if first is None or first + instead <= run.total_steps:
+        return None
+    return f"note: the first topology update is due at step {first:,}; this run ends at {run.total_steps:,}, its masks do not change"
 
 
 class LiveView(PlainView):
@@ -124,8 +132,9 @@ class LiveView(PlainView):
         self._shown = now
         tally, handle = run.tally, run.parts.handle
         seen = max(1, tally.samples)
+        speed = "" if run.pace.recent is None else f"{run.pace.recent:,.0f} images/s  "
         state = (
-            f"loss {tally.loss / seen:.3f}  accuracy {tally.hits / seen:.1%}  {self.speed(run):,.0f} images/s  "
+            f"loss {tally.loss / seen:.3f}  accuracy {tally.hits / seen:.1%}  {speed}"
             f"density {handle.budget / handle.numel:.2%}  prune rate {handle.prune_rate:.3f}"
         )
         self.progress.update(self.task, completed=run.step, state=state)
@@ -161,8 +170,7 @@ class TensorBoardView:
 
 
 def make_view(config: Config, folder: Path) -> Any:
-    """A live bar on a terminal, plain lines elsewhere; the effective configuration first."""
+    """A live bar on a terminal, plain lines elsewhere."""
     console = Console()
-    console.print(to_toml(config), highlight=False, soft_wrap=True, markup=False)
     view: Any = LiveView(console, folder) if console.is_terminal else PlainView(console, folder)
     return TensorBoardView(view, folder) if config.tensorboard else view

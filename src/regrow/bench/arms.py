@@ -1,0 +1,114 @@
+"""The arms of a training benchmark: the same model dense in several settings, masked, and on sparse kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regrow import models
+from regrow.api import sparsify
+from regrow.bench import masks as masking
+from regrow.bench.masks import Masks
+from regrow.bench.present_sgd import PresentSGD
+from regrow.handle import Handle
+
+SGD = {"lr": 1e-3, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+# Long enough that neither a topology update nor a growth window falls into a measurement.
+_INTERVAL, _STEPS = 10**6, 10**7
+
+
+@dataclass
+class Arm:
+    """A model with its batch; ``optimizer`` is anything with a ``step``."""
+
+    model: Any
+    x: Tensor
+    y: Tensor
+    optimizer: Any
+    handle: Handle | None = None
+
+    def passes(self) -> None:
+        """Forward and backward, without the optimizer."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        nn.functional.cross_entropy(self.model(self.x), self.y).backward()
+
+    def step(self) -> None:
+        """A whole training step."""
+        self.passes()
+        self.optimizer.step()
+
+    def in_window(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work as in a step of an open growth window: dense weight gradients, collected for growth."""
+
+        def opened() -> None:
+            self._window(True)
+            work()
+            self._window(False)
+
+        return opened
+
+    def _window(self, is_open: bool) -> None:
+        for sparse in self.handle.parameters:
+            sparse.collecting = is_open
+        self.handle.switch.follow(is_open)
+
+
+def dense(model: nn.Module, x: Tensor, y: Tensor, channels_last: bool = False) -> Arm:
+    """The model as it is, in one of torch's memory formats."""
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
+    return Arm(model, x, y, torch.optim.SGD(model.parameters(), **SGD))
+
+
+def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str) -> Arm:
+    """The model under sparse momentum with these masks, in ``masked`` (channels_last) or ``sparse`` execution."""
+    masked = execution == "masked" and x.dim() == 4
+    arm = dense(model, x, y, channels_last=masked)
+    weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
+    spared = [name for name, module in model.named_modules() if isinstance(module, _LAYERS) and name not in masks]
+    share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
+    times = {"steps": _STEPS, "update_every": _INTERVAL}
+    arm.handle = sparsify(model, arm.optimizer, density=share, scope=spared, process_group=False, **times)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
+    arm.handle.masks_from_zeros()
+    arm.handle.execute(execution)
+    return arm
+
+
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+
+
+def native(model: nn.Module, x: Tensor, y: Tensor, masks: Masks) -> Arm:
+    """Sparse execution with an optimizer step that touches present weights only."""
+    arm = sparse(model, x, y, masks, "sparse")
+    arm.optimizer = PresentSGD(model, **SGD)
+    return arm
+
+
+def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:
+    """A random batch with random labels for a model of the registry."""
+    info = models.info(name)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(size, *info.input_shape, generator=generator)
+    return x, torch.randint(info.num_classes, (size,), generator=generator)
+
+
+def single_arm(wanted: dict[str, Any]) -> Callable[[], None]:
+    """The whole step of one arm, by plain description: for a process of its own that measures memory."""
+    model = models.create(wanted["model"], seed=0)
+    x, y = batch_of(wanted["model"], wanted["batch"])
+    name = wanted["name"]
+    if name.startswith("dense"):
+        return dense(model, x, y, channels_last=name != "dense NCHW").step
+    path = wanted["masks"]
+    chosen = masking.of_run(Path(path), model) if path else masking.uniform(model, wanted["density"])
+    return sparse(model, x, y, chosen.masks, name).step

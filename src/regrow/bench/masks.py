@@ -1,0 +1,81 @@
+"""Masks to measure with: uniform random ones, or those of a run; and the work they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regrow.errors import ConfigurationError, StateError
+from regrow.models.cost import ModelCost
+
+Masks = dict[str, Tensor]
+_FORWARD_AND_TWO_GRADIENTS = 3
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Masks by layer name, where they come from, and their density as it was asked for."""
+
+    masks: Masks
+    source: str
+    density: float
+
+
+def uniform(model: nn.Module, density: float) -> Chosen:
+    """The same share of random weights in every convolution and linear layer but the first, which stays dense."""
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
+    layers = [(name, module.weight) for name, module in model.named_modules() if isinstance(module, kinds)]
+    generator = torch.Generator().manual_seed(0)
+    masks = {name: torch.rand(weight.shape, generator=generator) < density for name, weight in layers[1:]}
+    return Chosen(masks, "uniform", density)
+
+
+def of_run(path: Path, model: nn.Module) -> Chosen:
+    """The masks in a checkpoint: the newest of a run's folder, or one that is named itself."""
+    from regrow.topology.journal import unpack
+    from regrow.training.checkpoint import Checkpoints, read
+
+    if (path / "manifest.json").is_file():
+        step, state = int(path.name.removeprefix("step-")), read(path)
+    else:
+        found = Checkpoints(path / "checkpoints").latest()
+        if found is None:
+            raise StateError(f"{path} has no checkpoint: name the folder of a run, or of one of its checkpoints")
+        step, state = found
+    modules = dict(model.named_modules())
+    masks = {}
+    for name, bits in state["sparse"]["masks"].items():
+        layer = name.removesuffix(".weight")
+        weight = getattr(modules.get(layer), "weight", None)
+        if weight is None or weight.shape != state["model"][name].shape:
+            raise ConfigurationError(
+                f"{path} has a mask for {name}, which the model lacks in that shape: choose its --model"
+            )
+        masks[layer] = unpack(bits, weight.shape)
+    present = sum(int(mask.count_nonzero()) for mask in masks.values())
+    return Chosen(masks, f"{path.name} at step {step}", present / sum(mask.numel() for mask in masks.values()))
+
+
+def kept_macs(table: ModelCost, masks: Mapping[str, Tensor]) -> dict[str, float]:
+    """Multiply-accumulates of one sample's forward pass through present weights, by layer."""
+    kept = {}
+    for layer in table.sparsifiable:
+        mask = masks.get(layer.name)
+        share = 1.0 if mask is None else int(mask.count_nonzero()) / mask.numel()
+        kept[layer.name] = share * (layer.macs or 0)
+    return kept
+
+
+def bound(table: ModelCost, masks: Mapping[str, Tensor]) -> float:
+    """Dense over kept MACs: the speed-up if time were proportional to them."""
+    return sum(layer.macs or 0 for layer in table.sparsifiable) / sum(kept_macs(table, masks).values())
+
+
+def useful_flops(table: ModelCost, masks: Mapping[str, Tensor]) -> float:
+    """Operations of a training step for one sample: forward and two gradients; the first layer has no input gradient."""
+    kept = list(kept_macs(table, masks).values())
+    return 2 * (_FORWARD_AND_TWO_GRADIENTS * sum(kept) - kept[0])

@@ -1,0 +1,67 @@
+"""Peak memory of one arm: the resident high-water mark of a fresh process that runs nothing else.
+
+``getrusage``'s maximum would not do: Linux hands the parent's on to the child. ``VmHWM`` belongs to the process's own memory.
+Subtracted is what is resident before the arm is built (Python, torch, the package).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_STATUS = Path("/proc/self/status")
+
+
+def resident(field: str) -> float | None:
+    """``VmHWM`` or ``VmRSS`` of this process in MB; None where the system does not tell."""
+    for line in _STATUS.read_text().splitlines() if _STATUS.is_file() else ():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def peak_mb(arm: dict[str, Any]) -> float | None:
+    """MB that two steps of an arm need beyond an idle process; ``arm`` names what to build (see `build`)."""
+    if resident("VmHWM") is None:
+        return None
+    command = [sys.executable, "-m", "regrow.bench.memory", json.dumps(arm)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"measuring the memory of {arm} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return float(done.stdout.split()[-1])
+
+
+def build(arm: dict[str, Any]) -> Any:
+    """The step of an arm: of a layer (``layer``) or of a model (``model``)."""
+    if "layer" in arm:
+        from regrow.bench.layers import Case, LayerSpec, candidates
+
+        return candidates(Case(LayerSpec(**arm["layer"]), arm["density"]), {arm["name"]})[arm["name"]]
+    from regrow.bench.arms import single_arm
+
+    return single_arm(arm)
+
+
+def main(text: str) -> None:
+    """Run an arm and print its peak."""
+    import torch
+
+    import regrow.bench.arms
+    import regrow.bench.layers  # noqa: F401
+    from regrow.allocator import keep_buffers
+
+    arm = json.loads(text)
+    torch.set_num_threads(arm["threads"])
+    keep_buffers()
+    before = resident("VmRSS") or 0.0
+    step = build(arm)
+    step()
+    step()
+    print((resident("VmHWM") or 0.0) - before)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
