@@ -9,8 +9,10 @@
 namespace regrow {
 namespace {
 
-constexpr int kScratchBytes = 24 * 1024;  // packed input block: most of a 32 KiB L1
-constexpr int kSumBytes = 64 * 1024;      // partial sums of an output block: a few of them stay in L2
+constexpr int kScratchBytes = 24 * 1024;  // packed input block of a map: most of a 32 KiB L1
+constexpr int kSumBytes = 128 * 1024;     // partial sums of an output block of a map: a few of them stay in L2
+// Matrices have no halo: few entries per feature, so that visits (partial sums out of L2 and back) cost more than inputs out of L2.
+constexpr int kMatrixInBlock = 192, kMatrixOutBlock = 1024;
 
 constexpr std::array kTiles = {
 #define TILE(R, C) Tile{R, C},
@@ -69,16 +71,10 @@ int even_block(int total, int most) {
   return ceil_div(total, ceil_div(total, most));
 }
 
-void choose_blocks(Stencil& s, size_t entries) {
-  const double density = double(entries) / std::max(1.0, double(s.in_channels) * s.out_channels);
-  int tile_vectors = s.tile.rows * s.tile.cols, pixel_bytes = kLanes * 4;
-  if (s.matrix) {
-    s.vectors = density < 0.15 ? 4 : 8;  // few entries per block: more input features, fewer lanes
-    tile_vectors = s.vectors;
-    pixel_bytes *= s.vectors;
-  }
-  s.in_block = even_block(s.in_channels, kScratchBytes / (pixel_bytes * s.halo_rows * s.halo_cols));
-  s.out_block = even_block(s.out_channels, kSumBytes / (tile_vectors * kLanes * 4));
+void choose_blocks(Stencil& s) {
+  const int vector_bytes = kLanes * 4;
+  s.in_block = even_block(s.in_channels, s.matrix ? kMatrixInBlock : kScratchBytes / (vector_bytes * s.halo_rows * s.halo_cols));
+  s.out_block = even_block(s.out_channels, s.matrix ? kMatrixOutBlock : kSumBytes / (vector_bytes * s.tile.rows * s.tile.cols));
 }
 
 // Sorts the entries into blocks and writes visits, units and sources.
@@ -109,6 +105,7 @@ void write_lists(Stencil& s, std::vector<Entry>& entries) {
     }
     s.block_begin.push_back(uint32_t(s.visits.size()));
   }
+  s.visits.resize(s.visits.size() + kVisitPadding);
   s.unit.assign(entries.size() + kListPadding, 0);
   s.source.resize(entries.size());
   for (const Entry& e : entries) {  // entries arrive ordered by input channel, then tap
@@ -173,7 +170,7 @@ Stencil pointwise(const Geometry& g, const uint8_t* mask, Pass pass) {
     entries.push_back(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
   });
   by_input(entries);
-  choose_blocks(s, entries.size());
+  choose_blocks(s);
   write_lists(s, entries);
   return s;
 }
@@ -196,7 +193,7 @@ Stencil unrolled(const Geometry& g, const uint8_t* mask, Pass pass) {
       }
   });
   by_input(entries);
-  choose_blocks(s, entries.size());
+  choose_blocks(s);
   write_lists(s, entries);
   return s;
 }
@@ -243,7 +240,7 @@ Stencil empty_map(const Geometry& g, Pass pass, const AxisPlan& rows, const Axis
   s.tile = choose_tile(s.rows, s.cols, reach_rows, reach_cols);
   s.halo_rows = (s.tile.rows - 1) * s.row_stride + reach_rows + 1;
   s.halo_cols = (s.tile.cols - 1) * s.col_stride + reach_cols + 1;
-  s.vectors = s.lanes_per_sample = s.pixels_per_bias = 1;
+  s.lanes_per_sample = s.pixels_per_bias = 1;
   return s;
 }
 
@@ -263,7 +260,7 @@ std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
     Stencil s = empty_map(g, pass, rows, cols, int(r) / across, int(r) % across);
     if (s.rows == 0 || s.cols == 0) continue;
     by_input(entries[r]);
-    choose_blocks(s, entries[r].size());
+    choose_blocks(s);
     write_lists(s, entries[r]);
     stencils.push_back(std::move(s));
   }

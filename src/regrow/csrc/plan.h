@@ -20,6 +20,7 @@ namespace regrow {
 constexpr int kLanes = 8;           // samples in one vector
 constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
 constexpr int kListPadding = 8;     // readable entries behind the last list
+constexpr int kVisitPadding = 2;    // readable visits behind the last block
 
 struct Geometry {
   int in_channels, out_channels, groups;
@@ -53,13 +54,12 @@ struct Stencil {
   int dy0, dx0;              // smallest tap offsets
   int halo_rows, halo_cols;  // input pixels under one tile
   Tile tile;
-  bool matrix;         // 1x1 maps: tiles are vectors of lanes
-  int vectors;         // matrix: vectors of lanes per tile
+  bool matrix;           // 1x1 maps: tiles are vectors of lanes, as many as suit the batch
   int lanes_per_sample;  // matrix over whole maps (1x1 convolution): pixels count as samples
   int pixels_per_bias;   // unrolled maps: rows that share a bias
   int in_block, out_block;
   std::vector<uint32_t> block_begin;  // [out blocks x in blocks + 1] -> visits
-  std::vector<Visit> visits;          // inside a block by length: the inner loop's exit becomes predictable
+  std::vector<Visit> visits;          // inside a block by length: the inner loop's exit becomes predictable; padded
   std::vector<uint32_t> unit;         // entry -> pixel of the packed input block
   std::vector<uint32_t> source;       // entry -> which present weight (in row-major order of the mask)
 

@@ -4,9 +4,12 @@
 // channels the tile's input with its halo is packed into an L1-resident scratch (which also removes all border tests); every entry is
 // then one broadcast and R*C*V multiply-adds out of L1. Partial sums wait in `sums` (L2) for the next block.
 // A tile's lanes are taken in *octets* of V vectors, one after the other, but packed and unpacked together: memory is read and written
-// in long runs of the batch, L2 holds all octets, L1 the one at work.
+// in long runs of the batch, L2 holds all octets, L1 the one at work. What comes next is prefetched: the next block's input into L2,
+// the next visits' sums into L1.
 
-constexpr int64_t kL2Bytes = 640 * 1024;
+constexpr int64_t kL2Bytes = 1000 * 1024;
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // outputs that no cache would hold until they are read
+constexpr int kLine = 64;                           // bytes
 
 template <class T>
 using Vec = typename Simd<T>::Vec;
@@ -21,6 +24,36 @@ template <class T>
 REGROW_INLINE const Loose<T>& loose(const T* p) { return *reinterpret_cast<const Loose<T>*>(p); }
 template <class T>
 REGROW_INLINE Loose<T>& loose(T* p) { return *reinterpret_cast<Loose<T>*>(p); }
+
+// The first `count` of eight lanes, zeros behind; reads nothing behind the last.
+template <class T>
+REGROW_INLINE Vec<T> first_lanes(const T* from, int count) {
+  if (count >= kLanes) return loose(from);
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (Vec<T>)_mm256_maskload_ps((const float*)from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+  }
+#endif
+  Vec<T> v{};
+  for (int n = 0; n < count; n++) v[n] = from[n];
+  return v;
+}
+
+// Writes past the caches where the instruction set can; `to` is aligned.
+template <class T>
+REGROW_INLINE void stream(T* to, const Vec<T>& v) {
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4) return _mm256_stream_ps((float*)to, (__m256)v);
+#endif
+  at(to) = v;
+}
+
+REGROW_INLINE void finish_streams() {
+#ifdef REGROW_AVX2
+  _mm_sfence();
+#endif
+}
 
 // Where one tile lies.
 struct Place {
@@ -38,7 +71,7 @@ REGROW_INLINE void split(T* to, size_t octet_size, const T* from, const Place& p
   for (int o = 0; o < whole; o++, to += octet_size, from += width)
     REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = loose(from + v);
   if (rest)
-    for (int n = 0; n < width; n++) to[n] = n < rest ? from[n] : T(0);
+    REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = v < rest ? first_lanes(from + v, rest - v) : Vec<T>{};
 }
 
 template <class T, int V>
@@ -69,10 +102,64 @@ void pack(T* packed, size_t octet_size, const Stencil& s, const T* x, int64_t la
     }
 }
 
+// Fetches into L2 what the next pack will read, a few cache lines per visit of the present block.
+struct Ahead {
+  const char *line = nullptr, *end = nullptr;  // of the present run
+  const char* channel = nullptr;               // first run of the present channel
+  int64_t run_bytes = 0, col_pitch = 0, row_pitch = 0, channel_pitch = 0;
+  int cols = 0, rows = 0, col = 0, row = 0;
+  int channels = 0;   // left
+  int per_visit = 0;  // lines
+
+  REGROW_INLINE void fetch() {
+    for (int i = 0; i < per_visit; i++, line += kLine) {
+      if (line >= end && !next_run()) return;
+      __builtin_prefetch(line, 0, 2);
+    }
+  }
+
+  bool next_run() {
+    if (channels == 0) {
+      per_visit = 0;
+      return false;
+    }
+    line = channel + row * row_pitch + col * col_pitch, end = line + run_bytes;
+    if (++col == cols) col = 0, row++;
+    if (row == rows) row = 0, channel += channel_pitch, channels--;
+    return true;
+  }
+};
+
+// What pack(channel, channels, p) will read, spread over `visits`.
+template <class T>
+Ahead look_ahead(const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p, int64_t visits) {
+  int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
+  const int bottom = top + s.halo_rows < s.in_rows ? top + s.halo_rows : s.in_rows;
+  const int right = left + s.halo_cols < s.in_cols ? left + s.halo_cols : s.in_cols;
+  top = top < 0 ? 0 : top, left = left < 0 ? 0 : left;
+  Ahead a;
+  if (bottom <= top || right <= left || visits == 0) return a;
+  const bool whole = p.lanes == lanes;  // pixels of a row are one run
+  a.channel = reinterpret_cast<const char*>(x + (((int64_t)channel * s.in_rows + top) * s.in_cols + left) * lanes + p.lane);
+  a.channels = channels, a.rows = bottom - top, a.cols = whole ? 1 : right - left;
+  a.col_pitch = lanes * (int64_t)sizeof(T), a.row_pitch = s.in_cols * a.col_pitch, a.channel_pitch = s.in_rows * a.row_pitch;
+  a.run_bytes = (whole ? right - left : 1) * (int64_t)sizeof(T) * p.lanes;
+  const int64_t lines = (a.run_bytes + kLine - 1) / kLine * a.cols * a.rows * channels;
+  a.per_visit = int((lines + visits - 1) / visits);
+  return a;
+}
+
 // First lane of output pixel (i, j) of the tile.
 REGROW_INLINE int64_t output_at(const Stencil& s, int64_t lanes, int out, const Place& p, int i, int j) {
   const int64_t row = s.row0 + (int64_t)s.row_step * (p.row + i), col = s.col0 + (int64_t)s.col_step * (p.col + j);
   return ((out * (int64_t)s.out_rows + row) * s.out_cols + col) * lanes + p.lane;
+}
+
+// Large outputs of whole cache lines need not be read before they are written.
+template <class T>
+bool streamed(const Stencil& s, const T* y, int64_t lanes) {
+  const int64_t pixel = lanes * (int64_t)sizeof(T);
+  return pixel % kLine == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0 && pixel * s.out_channels * s.out_rows * s.out_cols >= kStreamBytes;
 }
 
 // y <- sums[octet][out of block][R*C pixels][V*8 lanes], where pixels and lanes exist.
@@ -81,14 +168,22 @@ void unpack(const T* sums, size_t octet_size, const Stencil& s, T* y, int64_t la
   constexpr int width = V * kLanes;
   const int rows = s.rows - p.row < R ? s.rows - p.row : R, cols = s.cols - p.col < C ? s.cols - p.col : C;
   const int whole = p.lanes / width, rest = p.lanes % width;
+  const bool streams = streamed(s, y, lanes);
   for (int c = 0; c < outs; c++)
     for (int i = 0; i < rows; i++)
       for (int j = 0; j < cols; j++) {
         T* to = y + output_at(s, lanes, out + c, p, i, j);
         const T* from = sums + ((size_t)c * R * C + i * C + j) * width;
         for (int o = 0; o < whole; o++, to += width, from += octet_size)
-          REGROW_UNROLL for (int v = 0; v < width; v += kLanes) loose(to + v) = at(from + v);
-        for (int n = 0; n < rest; n++) to[n] = from[n];
+          REGROW_UNROLL for (int v = 0; v < width; v += kLanes) {
+            if (streams)
+              stream<T>(to + v, at(from + v));
+            else
+              loose(to + v) = at(from + v);
+          }
+        int n = 0;
+        for (; n + kLanes <= rest; n += kLanes) loose(to + n) = at(from + n);
+        for (; n < rest; n++) to[n] = from[n];
       }
 }
 
@@ -126,12 +221,30 @@ Place place_of(const Grid& g, int64_t item, int64_t lanes) {
   return p;
 }
 
+REGROW_INLINE int channels_of(const Stencil& s, int block) {
+  const int left = s.in_channels - block * s.in_block;
+  return left < s.in_block ? left : s.in_block;
+}
+
+// Starts to fetch what follows block b of this item: the next block that has entries, or the next item's first.
+template <class T, int R, int C, int V>
+Ahead after_block(const Stencil& s, const Grid& g, const T* x, int64_t lanes, int64_t item, int64_t items, int b, const uint32_t* begin) {
+  if (s.matrix) return {};  // its pack reads long runs, which the hardware foresees
+  Place p = place_of<R, C, V>(g, item, lanes);
+  const int64_t visits = int64_t(begin[b + 1] - begin[b]) * p.octets;
+  if (++b == s.in_blocks()) {
+    if (item + 1 == items) return {};
+    p = place_of<R, C, V>(g, item + 1, lanes), b = 0;
+  }
+  return look_ahead(s, x, lanes, b * s.in_block, channels_of(s, b), p, visits);
+}
+
 // Walks a thread's items: begin(out, outs, place), then block(visits, octet's packed input, octet) for every block and octet, then end.
 template <class T, int R, int C, int V, class Body>
 void walk(const Stencil& s, const T* x, int64_t lanes, int part, int parts, Body& body) {
   constexpr int P = R * C * V;
   // One extra cache line per octet: without it, octets a multiple of 4 KiB apart would compete for the same cache sets.
-  const size_t line = 64 / sizeof(T), packed_octet = (size_t)s.in_block * s.halo_rows * s.halo_cols * V * kLanes + line,
+  const size_t line = kLine / sizeof(T), packed_octet = (size_t)s.in_block * s.halo_rows * s.halo_cols * V * kLanes + line,
                outs_octet = (size_t)s.out_block * P * kLanes + line;
   const Grid g = make_grid<R, C, V>(s, lanes, (packed_octet + outs_octet) * sizeof(T), parts);
   static thread_local Scratch scratch;
@@ -146,13 +259,20 @@ void walk(const Stencil& s, const T* x, int64_t lanes, int part, int parts, Body
     body.begin(tile, outs_octet, out, outs, p);
     for (int b = 0; b < s.in_blocks(); b++) {
       if (begin[b] == begin[b + 1]) continue;
-      const int channel = b * s.in_block, left = s.in_channels - channel;
-      pack<T, V>(packed, packed_octet, s, x, lanes, channel, left < s.in_block ? left : s.in_block, p);
+      pack<T, V>(packed, packed_octet, s, x, lanes, b * s.in_block, channels_of(s, b), p);
+      Ahead ahead = after_block<T, R, C, V>(s, g, x, lanes, item, mine.end, b, begin);
       for (int o = 0; o < p.octets; o++)
-        body.block(s.visits.data() + begin[b], s.visits.data() + begin[b + 1], packed + o * packed_octet, tile + o * outs_octet, out);
+        body.block(s.visits.data() + begin[b], s.visits.data() + begin[b + 1], packed + o * packed_octet, tile + o * outs_octet, out, ahead);
     }
     body.end(tile, outs_octet, out, outs, p);
   }
+}
+
+// The part of an octet's tile that a visit two further on will use.
+template <class T, int P>
+REGROW_INLINE void fetch_tile(const T* tile, const Visit* visit) {
+  const T* next = tile + (size_t)visit[kVisitPadding].slot * P * kLanes;
+  REGROW_UNROLL for (int t = 0; t < P; t += kLine / int(kLanes * sizeof(T))) __builtin_prefetch(next + t * kLanes);
 }
 
 // ---- forward ----
@@ -167,8 +287,10 @@ struct ForwardTiles {
 
   void begin(T*, size_t, int, int, const Place&) const {}
 
-  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out) const {
+  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& ahead) const {
     for (; visit < last; visit++) {
+      ahead.fetch();
+      fetch_tile<T, P>(sums, visit);
       T* mine = sums + (size_t)visit->slot * P * kLanes;
       Vec<T> sum[P];
       if (visit->first) {
@@ -243,10 +365,12 @@ struct GradientTiles {
         }
   }
 
-  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int) const {
+  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& ahead) const {
     const int row_pitch = s.row_stride * s.halo_cols * V * kLanes, step = (S ? S : s.col_stride) * V * kLanes;
     const uint32_t* unit = s.unit.data();
     for (; visit < last; visit++) {
+      ahead.fetch();
+      fetch_tile<T, P>(grads, visit);
       const T* mine = grads + (size_t)visit->slot * P * kLanes;
       Vec<T> g[P];
       REGROW_UNROLL for (int t = 0; t < P; t++) g[t] = at(mine + t * kLanes);
@@ -275,10 +399,30 @@ struct GradientTiles {
 
 // ---- choice of the compiled tile ----
 
+// Vectors of lanes per tile of a matrix: few idle lanes, work for every thread, and not many passes over the lists.
+inline int vectors_for(const Stencil& s, int64_t lanes, int parts) {
+  const int64_t vectors = (lanes + kLanes - 1) / kLanes;
+  int best = 0;
+  int64_t least = 0;
+  for (const int v : {8, 7, 4, 2, 1, 13}) {
+    if (v > 8 && v < vectors) continue;  // so many registers pay only where they hold the whole batch
+    const int64_t items = (vectors + v - 1) / v * s.out_blocks(), cost = (items + parts - 1) / parts * (v + 2);
+    if (!best || cost < least) best = v, least = cost;
+  }
+  return best;
+}
+
 // Calls body.run<R, C, V, S>() for the stencil's tile.
 template <class Body>
 void with_tile(const Stencil& s, const Body& body) {
-  if (s.matrix) return s.vectors == 8 ? body.template run<1, 1, 8, 1>() : body.template run<1, 1, 4, 1>();
+  if (s.matrix) switch (vectors_for(s, body.lanes, body.parts)) {
+      case 1: return body.template run<1, 1, 1, 1>();
+      case 2: return body.template run<1, 1, 2, 1>();
+      case 4: return body.template run<1, 1, 4, 1>();
+      case 7: return body.template run<1, 1, 7, 1>();
+      case 8: return body.template run<1, 1, 8, 1>();
+      default: return body.template run<1, 1, 13, 1>();
+    }
 #define TILE(R, C)                                                 \
   if (s.tile.rows == R && s.tile.cols == C) {                      \
     if (s.col_stride == 1) return body.template run<R, C, 1, 1>(); \
@@ -300,6 +444,7 @@ struct Forward {
   void run() const {
     ForwardTiles<T, R, C, V, S> body{s, values, bias, y, lanes};
     walk<T, R, C, V>(s, x, lanes, part, parts, body);
+    finish_streams();
   }
 };
 

@@ -53,12 +53,22 @@ Case random_case() {
     const int room_cols = g.in_cols + 2 * g.pad_left - g.dilation_cols * (g.kernel_cols - 1) - 1;
     if (room_rows < 0 || room_cols < 0) continue;
     g.out_rows = room_rows / g.stride_rows + 1, g.out_cols = room_cols / g.stride_cols + 1;
-    c.samples = pick(0, 40);
+    c.samples = pick(0, 3) ? pick(0, 40) : pick(41, 110);  // both one and several vectors of lanes per matrix tile
     c.mask.resize(size_t(g.out_channels) * (g.in_channels / g.groups) * g.kernel_rows * g.kernel_cols);
     const int percent = pick(0, 4) * 25;
     for (uint8_t& m : c.mask) m = pick(1, 100) <= percent;
     return c;
   }
+}
+
+// Output large enough to be written past the caches.
+Case large_case() {
+  Case c;
+  c.g = {1, 66, 1, 64, 64, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1};
+  c.samples = 16;
+  c.mask.resize(66 * 9);
+  for (size_t i = 0; i < c.mask.size(); i += 7) c.mask[i] = 1;
+  return c;
 }
 
 // Calls visit(weight, input element, output element) for every multiply-add, sample 0.
@@ -148,6 +158,7 @@ void check_glue(const Kernels<T>& k) {
 template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
+  check(kernels, large_case(), 2);
   check_glue(kernels);
   std::printf("%s: %d random layers agree\n", name, cases);
 }
