@@ -131,10 +131,12 @@ def test_calibration_by_input():
 def test_costs_by_name_or_counted():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
     example = torch.randn(1, 3, 8, 8)
-    handle = regrow.sparsify(model, sgd(model), density=0.2, steps=40, cost_power=1.0, costs=example)
+    handle = regrow.sparsify(model, sgd(model), density=0.2, steps=40, update_every=10, cost_power=1.0, costs=example)
     assert handle.network.costs == [36.0, 1.0]
     handle.detach()
-    handle = regrow.sparsify(model, sgd(model), density=0.2, steps=40, cost_power=1.0, costs={"0": 2.0, "3": 5.0})
+    handle = regrow.sparsify(
+        model, sgd(model), density=0.2, steps=40, update_every=10, cost_power=1.0, costs={"0": 2.0, "3": 5.0}
+    )
     assert handle.network.costs == [2.0, 5.0]
 
 

@@ -198,7 +198,7 @@ def test_detach_leaves_an_ordinary_model():
     assert torch.equal(bits(handle), frozen)
     assert model[0].weight.count_nonzero() == model[0].weight.numel()
     train(model, sgd(model), batches(1))
-    again = regrow.sparsify(model, optimizer, density=0.2, steps=10)
+    again = regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=5)
     assert_sparse(again)
 
 
@@ -253,7 +253,7 @@ def test_nothing_leaks():
 
 def test_a_lost_optimizer_is_named():
     model = small_net()
-    handle = regrow.sparsify(model, sgd(model), density=0.3, steps=10)
+    handle = regrow.sparsify(model, sgd(model), density=0.3, steps=10, update_every=5)
     gc.collect()
     with pytest.raises(StateError, match=r"optimizer of 0\.weight is gone"):
         _ = handle.optimizer
@@ -263,7 +263,7 @@ def test_gradients_of_unsparsified_modules_pass_untouched():
     torch.manual_seed(0)
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
     optimizer = sgd(model)
-    regrow.sparsify(model, optimizer, density=0.25, steps=10, scope=["b"])
+    regrow.sparsify(model, optimizer, density=0.25, steps=10, update_every=5, scope=["b"])
     model["b"](model["a"](torch.randn(3, 4))).sum().backward()
     assert model["b"].weight.grad.count_nonzero() == 16
     assert model["a"].weight.grad.count_nonzero() <= 4

@@ -106,13 +106,13 @@ def sparsify(
     )
     _check_calibration(recipe, calibration)
     _check_schedule(settings)
-    _check_first_update(settings)
     check_execution(execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
         handle.network.costs = _costs(recipe, costs, handle)
         handle.initialise(calibration)
         handle.execute(execution, native_step)
+        _check_first_update(settings)
     except BaseException:
         handle.detach()
         raise

@@ -95,6 +95,7 @@ def test_budget_rule_and_memory_are_the_declared_ones(name):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_call_on_the_page_builds_that_method(name, namespace):
     execute(page(name), namespace)
     assert namespace["sparse"].method.name == name
@@ -105,6 +106,7 @@ def test_index_links_every_method():
     assert set(re.findall(r"\]\(methods/([\w-]+)\.md\)", index)) == set(BUILT_IN)
 
 
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_own_criterion_page_runs_as_printed(namespace):
     execute((DOCS / "own_criterion.md").read_text(), namespace)
     assert namespace["sparse"].method.name == "gentle"

@@ -136,7 +136,7 @@ def test_densify_and_detach_restore_ordinary_modules():
 def test_explain_names_layer_density_execution_and_reason():
     model = nn.Sequential(nn.Linear(8, 8), nn.ConvTranspose1d(8, 8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    handle = regrow.sparsify(model, optimizer, density=0.5, steps=10, execution="sparse")
+    handle = regrow.sparsify(model, optimizer, density=0.5, steps=10, update_every=5, execution="sparse")
     linear, transposed = handle.explain()
     assert (linear.layer, linear.execution, linear.density) == ("0", "sparse", 0.5)
     assert transposed.execution == "masked"

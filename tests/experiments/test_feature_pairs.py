@@ -24,7 +24,7 @@ CONFIG = Config(
 )
 CELLS = [
     Cell("tiny-features", "dense", 1.0, CONFIG),
-    Cell("tiny-features", "sparse momentum", 0.5, replace(CONFIG, sparse=Sparse(density=0.5))),
+    Cell("tiny-features", "sparse momentum", 0.5, replace(CONFIG, sparse=Sparse(density=0.5, update_every=18))),
 ]
 
 

@@ -105,6 +105,7 @@ def test_methods_that_journal_rarely(train, tmp_path):
     assert "No weight moved between layers" in text
 
 
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_no_validation_data(train, tmp_path):
     config = small(epochs=1, data=replace(Data("mnist-sample", batch=600), train_split="train+val"))
     text = write_report(train(config), tmp_path / "r.html").read_text()

@@ -38,6 +38,7 @@ def test_convolutions_and_dense_layers(train):
 
 
 @pytest.mark.parametrize("method", ["snip", "rigl", "deep-r", "top-kast"])
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_other_methods_are_rebuilt(train, method):
     files = read_run(train(with_method(method, epochs=2)))
     shot = take(files)

@@ -70,6 +70,7 @@ def test_gradual_pruning_is_a_mean_over_steps(train):
     assert work.fraction == pytest.approx(flops.gradual_step(forwards) / 3, rel=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_shadow_weights_receive_gradients_beyond_the_mask(train):
     narrow = work_of(train(with_method("top-kast", epochs=2)))[1]
     assert 0.1 < narrow.fraction < (2 * 0.1 + 1) / 3

@@ -5,6 +5,7 @@ What cannot be had (no checkpoint yet, data not on this machine) is left out and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -22,6 +23,7 @@ from regrow.data import Dataset
 from regrow.data.catalogue import IMAGENET, find
 from regrow.data.errors import DataError
 from regrow.data.fetch import get
+from regrow.errors import ScheduleWarning
 from regrow.handle import Handle
 from regrow.methods import build
 from regrow.models.cost import ModelCost, cost
@@ -143,7 +145,10 @@ def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoc
         method = replace(method, initial=at_random, calibration=None)
     if method.needs_costs:
         method = replace(method, needs_costs=False)  # prices matter to topology updates only
-    return sparsify_as_configured(config, method, network, optimizer, per_epoch)
+    with warnings.catch_warnings():
+        # The run was warned of its schedule when it started.
+        warnings.simplefilter("ignore", ScheduleWarning)
+        return sparsify_as_configured(config, method, network, optimizer, per_epoch)
 
 
 def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:
