@@ -75,3 +75,12 @@ def test_mistakes_are_one_line(fake, capsys, arguments, message):
     err = capsys.readouterr().err
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_the_dense_network_never_runs_on_sparse_kernels(tmp_path, fake):
+    narrow = ["--model", "lenet5", "--density", "0.05,1", "--seeds", "1", "--execution", "sparse"]
+    assert main(["reproduce", "mnist-compression", *narrow, "--out", str(tmp_path)]) == 0
+    assert {(row["method"], row["execution"]) for row in read_runs(tmp_path / "runs.csv")} == {
+        ("dense", "masked"),
+        ("sparse-momentum", "sparse"),
+    }

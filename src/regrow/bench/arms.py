@@ -14,10 +14,9 @@ from regrow import models
 from regrow.api import sparsify
 from regrow.bench import masks as masking
 from regrow.bench.masks import Masks
-from regrow.bench.present_sgd import PresentSGD
 from regrow.handle import Handle
 
-SGD = {"lr": 1e-3, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+SGD = {"lr": 1e-3, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "fused": True}
 # Long enough that neither a topology update nor a growth window falls into a measurement.
 _INTERVAL, _STEPS = 10**6, 10**7
 
@@ -67,8 +66,11 @@ def dense(model: nn.Module, x: Tensor, y: Tensor, channels_last: bool = False) -
     return Arm(model, x, y, torch.optim.SGD(model.parameters(), **SGD))
 
 
-def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str) -> Arm:
-    """The model under sparse momentum with these masks, in ``masked`` (channels_last) or ``sparse`` execution."""
+def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool = True) -> Arm:
+    """The model under sparse momentum with these masks, in ``masked`` (channels_last) or ``sparse`` execution.
+
+    With ``native_step`` the optimizer touches present weights only.
+    """
     masked = execution == "masked" and x.dim() == 4
     arm = dense(model, x, y, channels_last=masked)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
@@ -80,18 +82,11 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str)
         for name, weight in weights.items():
             model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
     arm.handle.masks_from_zeros()
-    arm.handle.execute(execution)
+    arm.handle.execute(execution, native_step)
     return arm
 
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-
-
-def native(model: nn.Module, x: Tensor, y: Tensor, masks: Masks) -> Arm:
-    """Sparse execution with an optimizer step that touches present weights only."""
-    arm = sparse(model, x, y, masks, "sparse")
-    arm.optimizer = PresentSGD(model, **SGD)
-    return arm
 
 
 def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:

@@ -88,8 +88,8 @@ def build_arms(base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: b
         if plain.model is not None:
             found["dense compiled"] = plain
     for execution in ("masked", "sparse"):
-        found[execution] = arms.sparse(fresh(), x, y, chosen.masks, execution)
-    found[_NATIVE] = arms.native(fresh(), x, y, chosen.masks)
+        found[execution] = arms.sparse(fresh(), x, y, chosen.masks, execution, native_step=False)
+    found[_NATIVE] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
     return found, reason
 
 
@@ -100,8 +100,7 @@ def _candidates(found: dict[str, Arm], windows: bool) -> dict[str, Callable[[], 
             candidates[name] = arm.passes
         candidates[name + _STEP] = arm.step
     if windows:
-        sparse = found["sparse"]
-        candidates["sparse" + _OPEN] = sparse.in_window(sparse.step)
+        candidates["sparse" + _OPEN] = found[_NATIVE].in_window(found[_NATIVE].step)
     return candidates
 
 

@@ -100,10 +100,14 @@ def _densities(text: str | None) -> list[float] | None:
 def _with_execution(cells: list[Cell], options: argparse.Namespace) -> list[Cell]:
     if not options.execution:
         return cells
-    from regrow.config import override
+    from regrow.config import Config, override
     from regrow.experiments.reproduce import with_overrides
 
-    return with_overrides(cells, lambda config: override(config, {"execution": options.execution}))
+    def changed(config: Config) -> Config:
+        # Sparse kernels on a network without a missing weight would only be slow.
+        return config if config.sparse.method == "dense" else override(config, {"execution": options.execution})
+
+    return with_overrides(cells, changed)
 
 
 def _list() -> int:
