@@ -66,18 +66,18 @@ def test_train_row():
     assert row.epoch_ratio == pytest.approx(row.dense_step_ms / row.epoch_ms)
 
 
-def test_masked_sparse_and_native_arms_train_alike():
+def test_masked_and_sparse_arms_train_alike_with_and_without_native_steps():
     chosen = masks.uniform(tiny(), 0.4)
     x, y = batch()
     made = {execution: arms.sparse(tiny(), x, y, chosen.masks, execution) for execution in ("masked", "sparse")}
-    made["native"] = arms.native(tiny(), x, y, chosen.masks)
+    made["dense step"] = arms.sparse(tiny(), x, y, chosen.masks, "sparse", native_step=False)
     for arm in made.values():
         for _ in range(3):
             arm.step()
         for name, mask in chosen.masks.items():
             assert torch.equal(arm.handle.masks[name], mask)
     reference = dict(made["masked"].model.named_parameters())
-    for name in ("sparse", "native"):
+    for name in ("sparse", "dense step"):
         for key, parameter in made[name].model.named_parameters():
             torch.testing.assert_close(parameter, reference[key], rtol=1e-4, atol=1e-6)
 
