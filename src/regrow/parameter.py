@@ -56,6 +56,7 @@ class SparseParameter:
     def mask(self, mask: Tensor) -> None:
         # uint8 is the fast type to multiply by; it shares the mask's one byte per weight.
         self._mask, self._bytes = mask, mask.view(torch.uint8)
+        self._present: tuple[int, Tensor] | None = None
         self.moments.mask = mask
 
     @property
@@ -152,12 +153,19 @@ class SparseParameter:
         """
         if self.incoming is None or self.parameter.grad is None:
             return 1.0
-        arrived = (self.incoming * self._bytes).flatten()
+        present = self._positions()
+        arrived, stepped = (tensor.flatten().index_select(0, present) for tensor in (self.incoming, self.parameter.grad))
         square = float(arrived.dot(arrived))
-        product = float(arrived.dot(self.parameter.grad.to(arrived.dtype).flatten()))
+        product = float(arrived.dot(stepped.to(arrived.dtype)))
         factor = product / square if square > 0 else float("nan")
         noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
         return 1.0 if abs(factor - 1) <= noise else factor
+
+    def _positions(self) -> Tensor:
+        """Flat positions of present weights, found anew when the mask was written to."""
+        if self._present is None or self._present[0] != self._mask._version:
+            self._present = (self._mask._version, self._mask.flatten().nonzero().flatten())
+        return self._present[1]
 
     def _announce(self, grad: Tensor) -> None:
         # torch.autograd.grad comes by here too, without ever accumulating: nothing may be added up yet.
