@@ -31,7 +31,7 @@ from regrow.errors import CheckpointWarning, StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
-from regrow.training.evaluation import Scores, evaluate
+from regrow.training.evaluation import Scores, evaluate, hits
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
 from regrow.training.pace import Pace
@@ -164,7 +164,7 @@ class Run:
         parts.optimizer.step()
         self.pace.count(self._global_batch())
         self.step += 1
-        self.tally.add(value, int((logits.argmax(1) == labels).sum()), len(labels))
+        self.tally.add(value, hits(logits, labels), len(labels))
         if len(parts.handle.journal) != journaled:
             self.log.add_update(parts.handle.journal[-1].as_dict())
             self._notify("updated")
