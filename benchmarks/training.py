@@ -2,7 +2,7 @@
 
     python benchmarks/training.py [--json FILE] [--epochs 3] [--blocks 12] [--skip-allocation]
 
-1. LeNet-300-100 with the paper's settings (540 steps of batch 100 an epoch, 5% of the weights, masked execution) on one core: seconds
+1. LeNet-300-100 with the paper's settings (540 steps of batch 100 an epoch, 5% of the weights, masked and sparse execution) on one core: seconds
    for 100 epochs, extrapolated from whole measured epochs (their fastest and median) with evaluation, rows and checkpoints.
 2. What the loop adds: `Run`'s step with data, schedule, seeds and metrics, against forward + backward + optimizer step alone on batches
    at hand, in alternating blocks; and what masks add over a dense step.
@@ -49,7 +49,8 @@ def main() -> None:
     keep_buffers()
     results = {"environment": describe()}
     with tempfile.TemporaryDirectory() as folder:
-        results["lenet300"] = whole_epochs(Path(folder), options.data, options.epochs)
+        for execution in ("masked", "sparse"):
+            results[f"lenet300_{execution}"] = whole_epochs(Path(folder), options.data, options.epochs, execution)
         results["loop"] = loop_overhead(Path(folder), options.data, options.blocks)
     if not options.skip_allocation:
         results["allocation"] = allocation()
@@ -67,9 +68,9 @@ def make_run(folder: Path, name: str, data: str, **settings: str):
     return Run(config.override(presets.find("mnist-lenet300"), chosen), folder / name)
 
 
-def whole_epochs(folder: Path, data: str, epochs: int) -> dict:
-    """Seconds of whole epochs: training, validation, rows, a checkpoint a minute."""
-    run = make_run(folder, "epochs", data)
+def whole_epochs(folder: Path, data: str, epochs: int, execution: str) -> dict:
+    """Seconds of whole epochs: training, validation, rows, growth windows, topology updates, a checkpoint a minute."""
+    run = make_run(folder, f"epochs-{execution}", data, execution=execution)
     marks: list[tuple[float, float]] = []
 
     class Clock:
@@ -100,7 +101,6 @@ def loop_overhead(folder: Path, data: str, blocks: int) -> dict:
     loop, bare, dense = (
         make_run(folder, n, data, **o) for n, o in (("loop", {}), ("bare", {}), ("dense", {"method": "dense"}))
     )
-    loop._last_save = time.monotonic()
     batches = list(itertools.islice(bare._batches(), BLOCK))
     stream = itertools.chain.from_iterable(iter(loop._batches, None))
     kinds = {

@@ -197,6 +197,7 @@ class Handle:
                 )
         for sparse in self.parameters:
             sparse.mask_state()
+            sparse.mark_clean()  # so that a resumed run steps natively at once, as the uninterrupted one does
         self.unverified = False
 
     def distrust(self) -> None:

@@ -77,9 +77,9 @@ def killed_at(step, victim):
     return work
 
 
-def resume(work, world):
+def resume(work, world, execution="masked"):
     """Batches of 21 samples, the last of an epoch smaller, over ranks that share them unevenly."""
-    sparse = Sparse("sparse-momentum", 0.3, update_every=3, window_tolerance=0.5)
+    sparse = Sparse("sparse-momentum", 0.3, update_every=3, window_tolerance=0.5, execution=execution)
     data = tiny.write_data(work / "data.npz")
     config = tiny.config(data, sparse=sparse, checkpoint_seconds=0.01, log_every=3)
     config = replace(config, data=replace(config.data, batch=21))
@@ -102,6 +102,10 @@ def resume(work, world):
         "single": json.loads((work / "single" / "result.json").read_text())["test_loss"],
         "speed": [json.loads(line) for line in (work / "whole" / "speed.jsonl").read_text().splitlines()],
     }
+
+
+def resume_sparse(work, world):
+    return resume(work, world, "sparse")
 
 
 def gradients(world, rank, sparse_traffic, steps=4):

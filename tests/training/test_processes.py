@@ -9,10 +9,13 @@ import pytest
 
 from regrow.config import Config, Data
 from regrow.errors import ConfigurationError
+from regrow.execution import native
 from regrow.training.processes import Processes
 from regrow.training.run import Run
 from tests.training import tiny
 from tests.training.test_resume import ROOT, environment
+
+needs_kernels = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
 
 def run_ranks(work, world, task):
@@ -29,8 +32,9 @@ def check_resumed(report):
     assert not report["leftovers"]
 
 
-def test_two_ranks_resume_bit_for_bit_and_come_close_to_one(tmp_path):
-    report = run_ranks(tmp_path, 2, "resume")
+@pytest.mark.parametrize("task", ["resume", pytest.param("resume_sparse", marks=needs_kernels)])
+def test_two_ranks_resume_bit_for_bit_and_come_close_to_one(tmp_path, task):
+    report = run_ranks(tmp_path, 2, task)
     check_resumed(report)
     assert report["loss"] == pytest.approx(report["single"], rel=0.2)
     assert report["speed"][-1]["bytes_dense"] > 0

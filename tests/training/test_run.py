@@ -16,6 +16,7 @@ from torch import nn
 
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from regrow.execution import native
 from regrow.training.main import STOPPED
 from regrow.training.metrics import read_rows
 from regrow.training.run import Run
@@ -287,3 +288,18 @@ def test_ctrl_c_saves_and_exits_and_the_same_command_resumes(data, tmp_path):
     assert run.resumed_from >= 5
     run.train()
     assert tiny.digests(tmp_path / "stopped") == tiny.digests(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_sparse_execution_resumes_bit_for_bit(optimizer, data, tmp_path):
+    """The native step included, which a resumed run must take at once."""
+    sparse = Sparse("sparse-momentum", 0.3, update_every=5, window_tolerance=0.5, execution="sparse")
+    config = tiny.config(data, sparse=sparse, threads=1)
+    config = replace(config, optimizer=replace(config.optimizer, name=optimizer))
+    Run(config, tmp_path / "whole").train()
+    for stop in (7, 13, -1):
+        run = Run(config, tmp_path / "pieces", view=StopAt(stop))
+        run.train()
+    assert run.resumed_from == 13
+    assert tiny.digests(tmp_path / "pieces") == tiny.digests(tmp_path / "whole")

@@ -89,6 +89,7 @@ class Run:
         self.parts: Parts = assemble(config, self.processes)
         self._parameters = list(self.parts.network.parameters())
         self._restore()
+        self._start_clocks()
 
     # ---------------------------------------------------------------------------------------------- time
 
@@ -119,9 +120,7 @@ class Run:
         """Train to the end and return the result; None if stopped on request (after saving)."""
         self.began_at = self.step
         self._notify("started")
-        self._last_save = self._last_row = time.monotonic()
-        self._last_processor = time.process_time()
-        self.pace.skip()
+        self._start_clocks()
         if self.step and self.step % self.steps_per_epoch == 0:
             # A run killed between the last checkpoint of an epoch and its evaluation evaluates now.
             self._end_epoch()
@@ -224,6 +223,11 @@ class Run:
             self.speed = pace.rate
             self.log.add_speed(step=self.step, **self._times(), images_per_second=self.speed, **self._traffic())
         self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
+
+    def _start_clocks(self) -> None:
+        self._last_save = self._last_row = time.monotonic()
+        self._last_processor = time.process_time()
+        self.pace.skip()
 
     def _times(self) -> dict[str, float]:
         """Seconds since the last row, whatever was done in them: by the clock, and of the processor."""

@@ -67,7 +67,8 @@ def build_model(config: Config, dataset: Dataset) -> nn.Module:
     if known is not None:
         options = {key: value for key, value in options.items() if key in known or key in config.model_options}
     network = create_model(config, options)
-    if config.channels_last and any(p.ndim == 4 for p in network.parameters()):
+    # Sparse kernels read weights in ordinary order, and would copy others in every step.
+    if config.channels_last and config.sparse.execution != "sparse" and any(p.ndim == 4 for p in network.parameters()):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
