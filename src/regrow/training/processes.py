@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 _CPU = torch.device("cpu")
+_LET_GO_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -70,4 +72,7 @@ def join() -> Processes:
 def leave() -> None:
     """Take the process group down."""
     if dist.is_available() and dist.is_initialized():
+        # Freeing the group joins gloo's threads while this one holds Python's lock, for which they wait if they have not yet let go of the
+        # tensors of the last exchange. Asleep, this thread does not hold it.
+        time.sleep(_LET_GO_SECONDS)
         dist.destroy_process_group()
