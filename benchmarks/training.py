@@ -2,8 +2,8 @@
 
     python benchmarks/training.py [--json FILE] [--epochs 3] [--blocks 12] [--skip-allocation]
 
-1. LeNet-300-100 with the paper's settings (540 steps of batch 100 an epoch, 5% of the weights, masked and sparse execution) on one core: seconds
-   for 100 epochs, extrapolated from whole measured epochs (their fastest and median) with evaluation, rows and checkpoints.
+1. LeNet-300-100 with the paper's settings (540 steps of batch 100 an epoch, 5% of the weights, masked and sparse execution) on one core:
+   seconds for 100 epochs, extrapolated from whole measured epochs (their fastest and median) with evaluation, rows and checkpoints.
 2. What the loop adds: `Run`'s step with data, schedule, seeds and metrics, against forward + backward + optimizer step alone on batches
    at hand, in alternating blocks; and what masks add over a dense step.
 3. Allocation: a dense VGG16-D step (batch 128) with glibc's default thresholds and with `keep_buffers()`, in alternating processes.
