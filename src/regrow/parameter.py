@@ -154,7 +154,9 @@ class SparseParameter:
         if self.incoming is None or self.parameter.grad is None:
             return 1.0
         present = self._positions()
-        arrived, stepped = (tensor.flatten().index_select(0, present) for tensor in (self.incoming, self.parameter.grad))
+        arrived, stepped = (
+            tensor.flatten().index_select(0, present) for tensor in (self.incoming, self.parameter.grad)
+        )
         square = float(arrived.dot(arrived))
         product = float(arrived.dot(stepped.to(arrived.dtype)))
         factor = product / square if square > 0 else float("nan")
