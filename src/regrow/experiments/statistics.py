@@ -82,7 +82,7 @@ def paired_test(differences: Sequence[float]) -> tuple[float, float]:
 
     Example:
         >>> [round(p, 3) for p in paired_test([0.1, 0.2, 0.15, 0.3, 0.05])]
-        [0.021, 0.062]
+        [0.02, 0.062]
     """
     if not any(differences):
         return 1.0, 1.0
