@@ -48,11 +48,18 @@ def test_a_probe_leaves_its_module_alone(window):
 def test_frozen_modules_run_forward_only():
     module = nn.Linear(3, 2).requires_grad_(False)
     Probe(module, call(4, 3, grad=False), False, False)()
+    assert module.weight.grad is None
 
 
 @pytest.mark.parametrize("enters", [True, False])
 def test_conversions_run(enters):
-    Conversion(nn.Conv2d(3, 3, 1), call(4, 3, 5, 5), enters, True)()
+    before = torch.get_rng_state()
+    module = nn.Conv2d(3, 3, 1)
+    drawn = torch.get_rng_state()
+    Conversion(module, call(4, 3, 5, 5), enters, True)()
+    assert not torch.equal(before, drawn)
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert module.weight.grad is None
 
 
 @pytest.mark.skipif(not native.available(), reason="native kernels not built")

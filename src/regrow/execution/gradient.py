@@ -121,5 +121,5 @@ def _observed_backward(
     if dw is not None:
         torch.ops.regrow.sparse_weight_gradient_(dw, x, grad, pattern.number)
     if wants_bias:
-        db = grad.sum([axis for axis in range(grad.dim()) if axis != 1])
+        db = passes.bias_gradient(grad)
     return dx, db

@@ -58,8 +58,7 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, pattern: int) -> Tensor:
 
 @torch.library.register_fake("regrow::sparse_input_gradient", lib=_library)
 def _(grad: Tensor, weight: Tensor, pattern: int, rows: int, cols: int) -> Tensor:
-    size = (rows, cols) if grad.dim() == 4 else ()
-    return empty_travel((grad.shape[0], pattern_of(pattern).in_channels, *size), grad)
+    return empty_travel(passes.input_shape(grad, pattern_of(pattern), rows, cols), grad)
 
 
 @torch.library.register_fake("regrow::sparse_weight_gradient", lib=_library)
@@ -85,7 +84,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple:
     return (
         ops.sparse_input_gradient(grad, weight, ctx.pattern, *passes.map_size(x)) if need_x else None,
         ops.sparse_weight_gradient(x, grad, ctx.pattern) if need_weight else None,
-        grad.sum([d for d in range(grad.dim()) if d != 1]) if ctx.has_bias and need_bias else None,
+        passes.bias_gradient(grad) if ctx.has_bias and need_bias else None,
         None,
     )
 

@@ -28,6 +28,16 @@ def output_shape(x: Tensor, p: SparsePattern) -> tuple[int, ...]:
     return (x.shape[0], p.out_channels, *p.window.output_size(x.shape[2], x.shape[3]))
 
 
+def input_shape(grad: Tensor, p: SparsePattern, rows: int, cols: int) -> tuple[int, ...]:
+    """Shape of the layer's input, from a gradient of its output and the size of input maps."""
+    return (grad.shape[0], p.in_channels, rows, cols) if grad.dim() == 4 else (grad.shape[0], p.in_channels)
+
+
+def bias_gradient(grad: Tensor) -> Tensor:
+    """dL/dbias: the sum over samples and pixels."""
+    return grad.sum([axis for axis in range(grad.dim()) if axis != 1])
+
+
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) -> tuple[Tensor, Tensor]:
     """The output and the present weights, for a later `backward`."""
     _check_maps("x", x, p.in_channels, p)
@@ -45,8 +55,7 @@ def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, co
     _check_maps("grad", grad, p.out_channels, p)
     if grad.dim() == 4:
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
-    size = (rows, cols) if grad.dim() == 4 else ()
-    dx, plan = empty_travel((grad.shape[0], p.in_channels, *size), grad), p.plan("input_gradient", rows, cols)
+    dx, plan = empty_travel(input_shape(grad, p, rows, cols), grad), p.plan("input_gradient", rows, cols)
     source, position, count, present = _weights(weight, p, grad.dtype)
     native.call("forward", grad.dtype, plan, to_travel(grad), source, position, count, present, None, dx, grad.shape[0])
     return dx
