@@ -3,7 +3,7 @@
 #include <cstring>
 #include <exception>
 
-#include "layer.h"
+#include "stack.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -66,6 +66,17 @@ int in_parts(int parts, F body) {
   return guarded([&] { parallel_openmp(parts, body); });
 }
 
+// The optimizer steps of several layers.
+template <class Step>
+int all_steps(void (*kernel)(const Step&, Range), const Step* steps, int count, int threads) {
+  int64_t weights = 0;
+  for (int i = 0; i < count; i++) weights += steps[i].count;
+  const int parts = weights < kSerialBelow ? 1 : threads;
+  return in_parts(parts, [&](int part) {
+    for (int i = 0; i < count; i++) kernel(steps[i], share(steps[i].count, part, parts));
+  });
+}
+
 Pool pool_of(const int* fields) {
   Pool pool;
   static_assert(sizeof(Pool) == 13 * sizeof(int));
@@ -125,6 +136,16 @@ REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); 
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 
+#define DEFINE_STACK(T, SUFFIX)                                                                                                             \
+  REGROW_API int regrow_stack_forward_##SUFFIX(const StackLayer<T>* layers, int depth, const T* x, int64_t samples, int threads) {          \
+    return guarded([&] { stack_forward(runner_##SUFFIX(threads), layers, depth, x, samples); });                                            \
+  }                                                                                                                                         \
+  REGROW_API int regrow_stack_backward_##SUFFIX(const StackLayer<T>* layers, int depth, const T* x, const T* grad, int64_t samples,         \
+                                                int threads) {                                                                              \
+    return guarded([&] { stack_backward(runner_##SUFFIX(threads), layers, depth, x, grad, samples); });                                     \
+  }
+REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
+
 #define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
   REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
     return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
@@ -156,16 +177,10 @@ REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 REGROW_FOR_EACH_PRECISION(DEFINE_GLUE)
 
 #define DEFINE_STEPS(T, SUFFIX)                                                                                                              \
-  REGROW_API int regrow_sgd_##SUFFIX(const SgdOptions* o, T* weight, const T* grad, T* momentum, const uint32_t* index, int64_t count,       \
-                                     int threads) {                                                                                          \
-    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
-      k.sgd_step(*o, weight, grad, momentum, index, share(count, part, threads));                                                            \
-    });                                                                                                                                      \
+  REGROW_API int regrow_sgd_##SUFFIX(const SgdStep<T>* steps, int count, int threads) {                                                      \
+    return all_steps(runner_##SUFFIX(threads).kernels.sgd_step, steps, count, threads);                                                      \
   }                                                                                                                                          \
-  REGROW_API int regrow_adamw_##SUFFIX(const AdamOptions* o, T* weight, const T* grad, T* first, T* second, const uint32_t* index,           \
-                                       int64_t count, int threads) {                                                                         \
-    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
-      k.adamw_step(*o, weight, grad, first, second, index, share(count, part, threads));                                                     \
-    });                                                                                                                                      \
+  REGROW_API int regrow_adamw_##SUFFIX(const AdamWStep<T>* steps, int count, int threads) {                                                  \
+    return all_steps(runner_##SUFFIX(threads).kernels.adamw_step, steps, count, threads);                                                    \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_STEPS)

@@ -110,6 +110,18 @@ void scale_shift(const T* x, const T* scale, const T* shift, T* y, int64_t chann
   }
 }
 
+// y = max(y, 0) in place; NaN stays NaN, as in torch.
+template <class T>
+void rectify(T* y, Range mine) {
+  for (int64_t i = mine.begin; i < mine.end; i++) y[i] = y[i] < 0 ? T(0) : y[i];
+}
+
+// g = 0 in place where the ReLU's output y is not positive.
+template <class T>
+void rectify_gradient(const T* y, T* g, Range mine) {
+  for (int64_t i = mine.begin; i < mine.end; i++) g[i] = y[i] <= 0 ? T(0) : g[i];
+}
+
 // Gradient of batch norm. `y` non-null: a ReLU followed, its gradient passes where y > 0. `training`: statistics depend on x.
 template <class T>
 void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,

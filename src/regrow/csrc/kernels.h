@@ -13,12 +13,14 @@ struct Kernels {
   void (*channel_sums)(const T* x, int64_t channels, int64_t size, T* sums, int part, int parts);
   void (*channel_statistics)(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts);
   void (*scale_shift)(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts);
+  void (*rectify)(T* y, Range mine);
+  void (*rectify_gradient)(const T* y, T* g, Range mine);
   void (*norm_backward)(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,
                         int64_t channels, int64_t size, bool training, int part, int parts);
   void (*max_pool)(const Pool&, const T* x, T* y, uint8_t* winner, int64_t lanes, int part, int parts);
   void (*max_pool_backward)(const Pool&, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int part, int parts);
-  void (*sgd_step)(const SgdOptions&, T* weight, const T* grad, T* momentum, const uint32_t* index, Range mine);
-  void (*adamw_step)(const AdamOptions&, T* weight, const T* grad, T* first, T* second, const uint32_t* index, Range mine);
+  void (*sgd_step)(const SgdStep<T>&, Range mine);
+  void (*adamw_step)(const AdamWStep<T>&, Range mine);
 };
 
 const Kernels<float>& generic_kernels_f32();

@@ -63,7 +63,7 @@ def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Te
     )
 
 
-def _watched() -> bool:
+def watched() -> bool:
     """Whether somebody watches dispatch (FLOP counters, tracing): then passes run as registered operators.
 
     Otherwise they do not: torch's dispatcher costs more than a small layer's whole work.
@@ -86,7 +86,7 @@ class SparseFunction(torch.autograd.Function):
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
         x = to_travel(x)  # once, for both passes: an input that does not travel yet is usually the data itself
-        if _watched():
+        if watched():
             y, used = torch.ops.regrow.sparse_forward(x, weight, bias, pattern.number), weight
         else:
             y, used = passes.forward(x, weight, bias, pattern)
@@ -104,7 +104,7 @@ class SparseFunction(torch.autograd.Function):
         if wants_weight:
             dw = dense_weight_gradient(x, grad, ctx.pattern) if ctx.dense else ctx.buffer.lend(weight)
         out = None if ctx.dense else dw
-        run = _observed_backward if _watched() or used is weight else passes.backward
+        run = _observed_backward if watched() or used is weight else passes.backward
         dx, db = run(x, grad, used if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
         if out is not None:
             ctx.buffer.written()

@@ -116,26 +116,26 @@ class Execution:
 
     def __init__(self, module: nn.Module, pattern: SparsePattern) -> None:
         self.pattern = pattern
-        self._module, self._buffer, self._dense = module, GradientBuffer(), False
+        self._module, self.buffer, self.dense = module, GradientBuffer(), False
         self.live = True
 
     def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
         """Take the mask of a topology update; lists are rebuilt at the next use."""
         self.pattern.update(mask, gradient_mask)
-        self._buffer.forget()
+        self.buffer.forget()
         self.live = True
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""
-        self._dense = on
+        self.dense = on
 
     def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The layer on features or 4-D maps."""
         if x.dtype != weight.dtype:
             x = x.to(weight.dtype)
-        if torch.compiler.is_compiling() and not self._dense:
+        if torch.compiler.is_compiling() and not self.dense:
             return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number)
-        return SparseFunction.apply(x, weight, bias, self.pattern, self._buffer, self._dense)
+        return SparseFunction.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""

@@ -52,14 +52,16 @@ def instruction_set() -> str:
 _SIGNATURES = {
     "forward": "ppppnpppn",
     "backward": "ppppppnpppnnn",
+    "stack_forward": "pipn",
+    "stack_backward": "pippn",
     "transpose": "pnnp",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",
     "max_pool": "ppppn",
     "max_pool_backward": "ppppn",
-    "sgd": "pppppn",
-    "adamw": "ppppppn",
+    "sgd": "pi",
+    "adamw": "pi",
 }
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int}
 

@@ -1,12 +1,12 @@
 """Optimizer steps that touch present weights only, with torch's arithmetic; missing entries stay as they are.
 
-The dense-shaped step of a large sparse layer costs more than its sparse passes; these cost O(non-zeros).
+The dense-shaped step of a large sparse layer costs more than its sparse passes; these cost O(non-zeros), all layers in one call.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,30 +16,31 @@ from torch.optim import SGD, AdamW, Optimizer
 from regrow.execution import native
 from regrow.execution.pattern import SparsePattern
 
+_NUMBER, _FLAG, _POINTER, _COUNT = ctypes.c_double, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
 
-class _SgdOptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in ("lr", "momentum", "dampening", "weight_decay")] + [
-        (name, ctypes.c_int) for name in ("nesterov", "maximize", "first_step")
+
+class _SgdStep(ctypes.Structure):
+    """`SgdStep` of csrc/glue.h."""
+
+    function = "sgd"
+    _fields_ = [
+        *((name, _NUMBER) for name in ("lr", "momentum", "dampening", "weight_decay")),
+        *((name, _FLAG) for name in ("nesterov", "maximize", "first_step")),
+        *((name, _POINTER) for name in ("weight", "grad", "velocity", "index")),
+        ("count", _COUNT),
     ]
 
 
-class _AdamOptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")] + [
-        ("maximize", ctypes.c_int)
+class _AdamWStep(ctypes.Structure):
+    """`AdamWStep` of csrc/glue.h."""
+
+    function = "adamw"
+    _fields_ = [
+        *((name, _NUMBER) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")),
+        ("maximize", _FLAG),
+        *((name, _POINTER) for name in ("weight", "grad", "first", "second", "index")),
+        ("count", _COUNT),
     ]
-
-
-def _checked(pattern: SparsePattern, **tensors: Tensor | None) -> None:
-    weight = tensors["weight"]
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if tensor.shape != pattern.mask.shape or not tensor.is_contiguous():
-            raise ValueError(
-                f"{name} must be contiguous with shape {tuple(pattern.mask.shape)}, got {tuple(tensor.shape)}"
-            )
-        if tensor.dtype != weight.dtype or tensor.device.type != "cpu":
-            raise TypeError(f"{name} must be {weight.dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
 
 
 def sgd_step(
@@ -62,12 +63,11 @@ def sgd_step(
         momentum_buffer: velocity, dense-shaped; None only if `momentum` is 0.
         first_step: the velocity starts as the gradient, as torch does when it creates the buffer.
     """
-    _checked(pattern, weight=weight, grad=grad, momentum_buffer=momentum_buffer)
+    _check(pattern, weight=weight, grad=grad, momentum_buffer=momentum_buffer)
     if momentum and momentum_buffer is None:
         raise ValueError("momentum needs a momentum_buffer shaped like the weight")
-    options = _SgdOptions(lr, momentum, dampening, weight_decay, nesterov, maximize, first_step)
-    positions = pattern.positions()
-    native.call("sgd", weight.dtype, ctypes.byref(options), weight, grad, momentum_buffer, positions, positions.numel())
+    options = (lr, momentum, dampening, weight_decay, nesterov, maximize, first_step)
+    _run(weight.dtype, [_SgdStep(*options, *_pointers(pattern, weight, grad, momentum_buffer))])
 
 
 def adamw_step(
@@ -85,14 +85,29 @@ def adamw_step(
     maximize: bool = False,
 ) -> None:
     """One step of `torch.optim.AdamW` (number `step`, from 1) on the present entries, in place."""
-    _checked(pattern, weight=weight, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
+    _check(pattern, weight=weight, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
     if step < 1:
         raise ValueError(f"step counts from 1, got {step}")
-    options = _AdamOptions(lr, *betas, eps, weight_decay, step, maximize)
+    options = (lr, *betas, eps, weight_decay, step, maximize)
+    _run(weight.dtype, [_AdamWStep(*options, *_pointers(pattern, weight, grad, exp_avg, exp_avg_sq))])
+
+
+def _check(pattern: SparsePattern, **tensors: Tensor | None) -> None:
+    weight, shape = tensors["weight"], pattern.mask.shape
+    for name, tensor in tensors.items():
+        if tensor is not None and (tensor.shape != shape or not tensor.is_contiguous()):
+            raise ValueError(f"{name} must be contiguous with shape {tuple(shape)}, got {tuple(tensor.shape)}")
+        if tensor is not None and (tensor.dtype != weight.dtype or not tensor.is_cpu):
+            raise TypeError(f"{name} must be {weight.dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
+
+
+def _pointers(pattern: SparsePattern, *tensors: Tensor | None) -> tuple[int | None, ...]:
     positions = pattern.positions()
-    native.call(
-        "adamw", weight.dtype, ctypes.byref(options), weight, grad, exp_avg, exp_avg_sq, positions, positions.numel()
-    )
+    return *(None if t is None else t.data_ptr() for t in tensors), positions.data_ptr(), positions.numel()
+
+
+def _run(dtype: torch.dtype, steps: list[Any]) -> None:
+    native.call(type(steps[0]).function, dtype, (type(steps[0]) * len(steps))(*steps), len(steps))
 
 
 def steps_natively(optimizer: Optimizer) -> bool:
@@ -100,33 +115,52 @@ def steps_natively(optimizer: Optimizer) -> bool:
     return type(optimizer) in _STEPS and getattr(optimizer, "grad_scale", None) is None
 
 
-def step_present(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any], pattern: SparsePattern) -> bool:
-    """What `optimizer.step()` would do to the present weights of `parameter`; False, changing nothing, if only torch can."""
-    grad = parameter.grad
-    plain = grad is not None and grad.is_contiguous() and grad.dtype == parameter.dtype in native.SUFFIX
-    if not plain or not parameter.is_contiguous() or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
-        return False
-    _STEPS[type(optimizer)](parameter.detach(), grad, optimizer.state[parameter], group, pattern)
+def step_present(
+    optimizer: Optimizer, layers: Iterable[tuple[nn.Parameter, dict[str, Any], SparsePattern]]
+) -> list[nn.Parameter]:
+    """What `optimizer.step()` would do to the present weights of these parameters, each with its group and pattern.
+
+    Returns the parameters that were updated; to the others nothing happened, as only torch can step them.
+    """
+    steps: dict[torch.dtype, list[Any]] = {}
+    stepped = []
+    for parameter, group, pattern in layers:
+        if parameter.grad is None or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
+            continue
+        state = optimizer.state[parameter]
+        if all(_plain(tensor, parameter) for tensor in (parameter, parameter.grad, *state.values())):
+            steps.setdefault(parameter.dtype, []).append(_STEPS[type(optimizer)](parameter, state, group, pattern))
+            stepped.append(parameter)
+    for dtype, alike in steps.items():
+        _run(dtype, alike)
     # Native code writes behind autograd's back; a backward through the old weights must still be refused.
-    torch.autograd.graph.increment_version(parameter)
-    return True
+    torch.autograd.graph.increment_version(stepped)
+    return stepped
 
 
-def _sgd(weight: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> None:
-    first = group["momentum"] != 0 and state.get("momentum_buffer") is None
+def _plain(value: Any, parameter: nn.Parameter) -> bool:
+    """Whether native code can walk a tensor beside the weight; counters and what is not a tensor do not matter."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return True
+    return value.is_contiguous() and value.dtype == parameter.dtype in native.SUFFIX and value.is_cpu
+
+
+def _sgd(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> _SgdStep:
+    velocity = state.get("momentum_buffer")
+    first = group["momentum"] != 0 and velocity is None
     if first:
-        state["momentum_buffer"] = torch.zeros_like(weight)
-    options = {key: group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")}
-    sgd_step(weight, grad, state.get("momentum_buffer"), pattern, first_step=first, **options)
+        velocity = state["momentum_buffer"] = torch.zeros_like(weight, requires_grad=False)
+    options = (group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"))
+    return _SgdStep(*options, first, *_pointers(pattern, weight, weight.grad, velocity))
 
 
-def _adamw(weight: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> None:
+def _adamw(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> _AdamWStep:
     if not state:
         state["step"] = torch.tensor(0.0)
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+        state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight, requires_grad=False) for _ in range(2))
     state["step"] += 1
-    options = {key: group[key] for key in ("lr", "betas", "eps", "weight_decay", "maximize")}
-    adamw_step(weight, grad, state["exp_avg"], state["exp_avg_sq"], pattern, step=int(state["step"]), **options)
+    options = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], int(state["step"]), group["maximize"])
+    return _AdamWStep(*options, *_pointers(pattern, weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
 
 
-_STEPS: dict[type, Callable[..., None]] = {SGD: _sgd, AdamW: _adamw}
+_STEPS: dict[type, Callable[..., Any]] = {SGD: _sgd, AdamW: _adamw}

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,6 +101,7 @@ class SparsePattern:
         )
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
+        self.derived: dict[object, Any] = {}  # what users of the lists keep with them; gone with the masks
         self._plans: dict[tuple[str, int, int], _Plan] = {}
         self._positions: dict[str, Tensor] = {}
 

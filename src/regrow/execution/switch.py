@@ -97,13 +97,16 @@ class Switch:
         optimizer = self.network.parameters[0].optimizer
         if not self._sparse or not self.native_step or not steps_natively(optimizer):
             return []
-        stepped = []
+        worth = []
         for layer in self._sparse_layers():
             sparse, pattern = self.network.of(layer), self._sparse[layer.name].pattern
-            worth = 2 * pattern.nnz <= pattern.mask.numel() and sparse.theta is None and sparse.is_clean
-            if worth and step_present(optimizer, sparse.parameter, sparse.group(), pattern):
-                sparse.mark_clean()
-                stepped.append(sparse)
+            if 2 * pattern.nnz <= pattern.mask.numel() and sparse.theta is None and sparse.is_clean:
+                worth.append((sparse, pattern))
+        parameters = step_present(optimizer, [(sparse.parameter, sparse.group(), pattern) for sparse, pattern in worth])
+        done = set(map(id, parameters))
+        stepped = [sparse for sparse, _ in worth if id(sparse.parameter) in done]
+        for sparse in stepped:
+            sparse.mark_clean()
         return stepped
 
     def explain(self) -> Explanation:

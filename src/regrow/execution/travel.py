@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from regrow.execution import norm, pool
+from regrow.execution import norm, pool, stack
 from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d
 from regrow.execution.pool import TravelAdaptiveAvgPool2d, TravelAvgPool2d, TravelMaxPool2d
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def _fused(first: nn.Module, second: nn.Module | None, x: Tensor) -> Tensor | None:
-    """Batch norm then ReLU, or ReLU then max pooling, in one pass; None for other pairs and where hooks observe either."""
-    pair = (first, second)
-    if second is None or any(getattr(module, hooks) for module in pair for hooks in _HOOKS):
-        return None
+def _observed(module: nn.Module) -> bool:
+    """Whether hooks watch a module: then it must be called by itself."""
+    return any(getattr(module, hooks) for hooks in _HOOKS)
+
+
+def _pair(first: nn.Module, second: nn.Module, x: Tensor) -> Tensor | None:
+    """Batch norm then ReLU, or ReLU then max pooling, in one pass; None for other pairs."""
     if isinstance(first, TravelBatchNorm1d | TravelBatchNorm2d) and type(second) is nn.ReLU and norm.takes(first, x):
         return norm.batch_norm(first, x, relu=True)
     if type(first) is nn.ReLU and type(second) is TravelMaxPool2d and pool.takes(second, x):
@@ -27,20 +29,26 @@ def _fused(first: nn.Module, second: nn.Module | None, x: Tensor) -> Tensor | No
     return None
 
 
+def _fused(modules: list[nn.Module], x: Tensor) -> tuple[Tensor, int] | None:
+    """The first modules in one pass, and how many they were; None if the first must be called by itself."""
+    if count := stack.length(modules, x):
+        return None if any(map(_observed, modules[:count])) else (stack.compute(modules[:count], x), count)
+    if len(modules) < 2 or any(map(_observed, modules[:2])):
+        return None
+    both = _pair(modules[0], modules[1], x)
+    return None if both is None else (both, 2)
+
+
 class TravelSequential(nn.Sequential):
-    """`nn.Sequential` that computes some pairs of modules in one pass over travelling tensors."""
+    """`nn.Sequential` that computes some neighbours in one pass over travelling tensors."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The modules in order."""
         modules = list(self)
-        skip = False
-        for module, following in zip(modules, [*modules[1:], None], strict=True):
-            if skip:
-                skip = False
-            elif (both := _fused(module, following, x)) is not None:
-                x, skip = both, True
-            else:
-                x = module(x)
+        while modules:
+            fused = _fused(modules, x)
+            x, count = (modules[0](x), 1) if fused is None else fused
+            del modules[:count]
         return x
 
 
