@@ -103,13 +103,25 @@ def steps_natively(optimizer: Optimizer) -> bool:
 def step_present(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any], pattern: SparsePattern) -> bool:
     """What `optimizer.step()` would do to the present weights of `parameter`; False, changing nothing, if only torch can."""
     grad = parameter.grad
-    plain = grad is not None and grad.is_contiguous() and grad.dtype == parameter.dtype in native.SUFFIX
-    if not plain or not parameter.is_contiguous() or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
+    if grad is None or parameter.dtype not in native.SUFFIX or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
+        return False
+    if not all(_plain(tensor, parameter) for tensor in (parameter, grad, *_remembered(optimizer, parameter))):
         return False
     _STEPS[type(optimizer)](parameter.detach(), grad, optimizer.state[parameter], group, pattern)
     # Native code writes behind autograd's back; a backward through the old weights must still be refused.
     torch.autograd.graph.increment_version(parameter)
     return True
+
+
+def _remembered(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
+    """What the optimizer keeps of each weight; not its counters."""
+    state = optimizer.state.get(parameter, {})
+    return [value for value in state.values() if isinstance(value, Tensor) and value.dim() > 0]
+
+
+def _plain(tensor: Tensor, parameter: nn.Parameter) -> bool:
+    """Whether native code can walk the tensor beside the weight."""
+    return tensor.is_contiguous() and tensor.dtype == parameter.dtype and tensor.device.type == "cpu"
 
 
 def _sgd(weight: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> None:
