@@ -172,7 +172,7 @@ class Moments:
                 mine[band] = torch.where(lost, theirs[band].to(mine.dtype) / self._bias(float(beta)), mine[band])
 
     def _converted(self) -> dict[str, Tensor]:
-        """The own average in the units of the optimizer's momentum; equal to it for a coefficient of 0.9, as missing weights do not decay."""
+        """The own average in the units of the optimizer's momentum: equal to it at coefficient 0.9, as missing weights do not decay."""
         if self.host.first is None or self.first is None:
             return {}
         return {self.host.first: self.first * (self._bias(OWN_COEFFICIENT) / self.host.paper_scale(self.group()))}
