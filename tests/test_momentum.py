@@ -141,6 +141,28 @@ def test_grown_weights_start_with_the_momentum_growth_saw(name):
     assert seen
 
 
+@pytest.mark.parametrize("name", ["momentum", "adamw", "muon"])
+def test_grown_weights_start_with_the_optimizers_momentum_where_growth_saw_an_own_average(name):
+    """Missing weights do not decay, so that at coefficient 0.9 both averages tell the same of them."""
+    make, slot = FIRST_MOMENTS[name]
+    _, states, _, masks, handle = observed(lambda p: make(p, 0.9), tolerance=0, momentum="gradient")
+    born = [sparse.mask & ~before for sparse, before in zip(handle.parameters, masks, strict=True)]
+    assert any(mark.any() for mark in born)
+    for sparse, mark, state in zip(handle.parameters, born, states, strict=True):
+        torch.testing.assert_close(sparse.state()[slot][mark], state[slot][mark], rtol=1e-4, atol=1e-6)
+
+
+def test_an_own_average_seeds_another_coefficient_at_its_level():
+    """Under a constant gradient g heavy-ball momentum settles at g (1 - dampening) / (1 - mu)."""
+    weight = nn.Parameter(torch.zeros(3, 4))
+    optimizer = SGD([weight], lr=0.1, momentum=0.99, dampening=0.5)
+    gradient = torch.randn(3, 4)
+    moments = Moments(weight, OWN_AVERAGE, dict, lambda: optimizer.param_groups[0], HEAVY_BALL)
+    for _ in range(100):
+        moments.collect(gradient.clone(), smooth=True)
+    torch.testing.assert_close(moments.seeds()["momentum_buffer"], 50 * gradient, rtol=1e-3, atol=1e-5)
+
+
 def test_a_handle_on_a_used_optimizer_keeps_removed_momentum_in_proportion():
     """Adam that has stepped before: what a window of few steps collects is brought to the bias of all steps, and back."""
     model = small_net()

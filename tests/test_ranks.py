@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regrow.execution import native
 from regrow.ranks import Ranks, fingerprint
 from tests.support import two_ranks
 from tests.support.training import loss_of
@@ -73,6 +74,20 @@ def test_calibration_is_averaged(both):
     products = torch.cat([(w * g).abs().flatten() for w, g in zip(scores, whole, strict=True)])
     kept = both[0]["calibrated"]["masks"]
     assert products[kept].min() >= products[~kept].max() * (1 - 1e-5)
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+@pytest.mark.parametrize(
+    ("scenario", "chosen"), [("sparse wins on rank 0", ["0", "10", "4", "8"]), ("dense wins on rank 0", [])]
+)
+def test_auto_takes_the_decision_of_the_first_rank(both, scenario, chosen):
+    first, second = (results[scenario] for results in both)
+    assert first["sparse"] == second["sparse"] == chosen
+    assert first["decision"] == second["decision"]
+    assert first["decisions"] == second["decisions"] >= 1
+    assert first["updates"] == second["updates"] == 2
+    assert torch.equal(first["masks"], second["masks"])
+    assert torch.equal(first["weights"], second["weights"])
 
 
 def test_without_a_process_group_there_is_one_rank():

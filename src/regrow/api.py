@@ -17,13 +17,13 @@ from regrow.errors import ConfigurationError, ScheduleWarning, unknown
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.methods import METHODS, Method, build
-from regrow.plan import uses_per_weight
 from regrow.ranks import Ranks
 from regrow.scope import Rule, Scope, choose
 from regrow.settings import Settings
 from regrow.topology.redistribute import Share
 from regrow.topology.schedule import Clock, require_steps
 from regrow.topology.score import Score
+from regrow.uses import uses_per_weight
 
 DEFAULT_INTERVAL = 500
 """Steps between topology updates where neither ``update_every`` nor ``steps_per_epoch`` is given."""

@@ -75,12 +75,21 @@ def window_length(coefficient: float, tolerance: float, interval: int) -> int:
 
 
 class Moments:
-    """Smoothed gradients of one parameter, all positions, over the open growth window."""
+    """Smoothed gradients of one parameter, all positions, over the open growth window.
+
+    ``host`` is the optimizer's own family, where it smooths but growth looks at an own average.
+    """
 
     def __init__(
-        self, parameter: Tensor, family: Family, state: Callable[[], dict[str, Any]], group: Callable[[], Group]
+        self,
+        parameter: Tensor,
+        family: Family,
+        state: Callable[[], dict[str, Any]],
+        group: Callable[[], Group],
+        host: Family | None = None,
     ) -> None:
         self.parameter, self.family, self.state, self.group = parameter, family, state, group
+        self.host = family if host is None else host
         self.mask: Tensor | None = None
         self.declared: frozenset[Need] = frozenset({"momentum"})
         self.clear()
@@ -143,6 +152,8 @@ class Moments:
 
     def seeds(self) -> dict[str, Tensor]:
         """Optimizer state for weights about to grow, by slot name, from what the window saw."""
+        if self.host is not self.family:
+            return self._converted()
         seeds = {}
         if self.family.first is not None and self.first is not None:
             seeds[self.family.first] = self._first()
@@ -159,6 +170,12 @@ class Moments:
             theirs = self.state().get(slot) if slot else None
             if mine is not None and theirs is not None:
                 mine[band] = torch.where(lost, theirs[band].to(mine.dtype) / self._bias(float(beta)), mine[band])
+
+    def _converted(self) -> dict[str, Tensor]:
+        """The own average in the units of the optimizer's momentum: equal to it at coefficient 0.9, as missing weights do not decay."""
+        if self.host.first is None or self.first is None:
+            return {}
+        return {self.host.first: self.first * (self._bias(OWN_COEFFICIENT) / self.host.paper_scale(self.group()))}
 
     def _gain(self, group: Group) -> float:
         sign = -1.0 if group.get("maximize") else 1.0

@@ -25,7 +25,8 @@ class SparseParameter:
         self.name, self.parameter = name, parameter
         self._optimizer = weakref.ref(optimizer)
         self._group_index = _find_group(optimizer, name, parameter)
-        self.moments = Moments(parameter, family_of(optimizer, self.group(), pure_gradient), self.state, self.group)
+        family, host = (family_of(optimizer, self.group(), pure) for pure in (pure_gradient, False))
+        self.moments = Moments(parameter, family, self.state, self.group, host)
         self.collecting = False
         self.incoming: Tensor | None = None
         self.theta: Tensor | None = None

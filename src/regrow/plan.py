@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from regrow.scope import VECTOR, Decision, Layer
 from regrow.text import as_text
-
-_COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+from regrow.uses import uses_per_weight
 
 
 @dataclass(frozen=True)
@@ -130,53 +127,3 @@ def _row(name: str, decision: Decision, shape: tuple[int, ...], count: int, per:
 
 def _size(row: Row) -> int:
     return math.prod(row.shape)
-
-
-def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict[nn.Parameter, float]:
-    """How often one sample's forward pass multiplies each weight.
-
-    Once per output position (convolutions), row (linear), time step (recurrent) or token (projections of attention; q, k and v of one
-    tensor share the mean of their lengths). Runs ``model`` once in eval mode without gradients.
-    """
-    uses: dict[nn.Parameter, float] = {}
-
-    def count(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        for name, per in _uses(module, [*args, *kwargs.values()], output).items():
-            weight = module.get_parameter(name)
-            uses[weight] = uses.get(weight, 0) + per
-
-    counted = [module for module in model.modules() if isinstance(module, _COUNTED)]
-    hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
-    training = {module: module.training for module in model.modules()}
-    try:
-        with torch.no_grad():
-            model.eval()(*example if isinstance(example, tuple) else (example,))
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-        for hook in hooks:
-            hook.remove()
-    return uses
-
-
-def _uses(module: nn.Module, inputs: list[Any], output: Any) -> dict[str, float]:
-    """Uses of each weight of one module in one call, per sample."""
-    source = inputs[0]
-    if isinstance(module, _ConvNd):
-        # A weight [out, in, k...] meets every output position once; a transposed one every input position.
-        spatial = source if isinstance(module, _ConvTransposeNd) else output
-        return {"weight": math.prod(spatial.shape[-len(module.kernel_size) :])}
-    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
-        times = _length(source, module.batch_first) if isinstance(module, nn.RNNBase) else 1
-        return {name: times for name, _ in module.named_parameters() if name.startswith("weight")}
-    if isinstance(module, nn.MultiheadAttention):
-        q, k, v = (_length(tensor, module.batch_first) for tensor in inputs[:3])
-        joint = {"in_proj_weight": (q + k + v) / 3} if module._qkv_same_embed_dim else {}
-        apart = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": v}
-        return {**(joint or apart), "out_proj.weight": q}
-    samples = source.shape[0] if source.ndim > 1 else 1
-    return {"weight": output.numel() // (output.shape[-1] * samples)}
-
-
-def _length(sequence: Any, batch_first: bool) -> int:
-    return sequence.shape[1 if batch_first and sequence.ndim == 3 else 0]

@@ -1,9 +1,9 @@
 """A small network under `auto`, and stopwatches that measure what a test wants."""
 
-import torch
-from torch import nn
+from tests.execution import small
+from tests.execution.small import train
 
-import regrow
+__all__ = ["DENSE_WINS", "SPARSE_WINS", "Stopwatch", "net", "sparse_layers", "start", "train"]
 
 
 class Stopwatch:
@@ -35,43 +35,14 @@ DENSE_WINS = (
 
 
 def net():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 12, 3, stride=2),
-        nn.ReLU(),
-        nn.Dropout(0.2),
-        nn.Flatten(),
-        nn.Linear(12, 16),
-        nn.ReLU(),
-        nn.Linear(16, 5),
-    )
+    return small.net(dropout=0.2)
 
 
 def start(timer, execution="auto", method="sparse-momentum", model=None, **options):
-    model = net() if model is None else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    options = {"density": 0.3, "steps": 40, "update_every": 8, "window_tolerance": 0.5, **options}
-    handle = regrow.sparsify(model, optimizer, method, **options)
+    model, optimizer, handle = small.start("masked", method, net() if model is None else model, **options)
     handle.switch.timer = timer
     handle.execute(execution)
     return model, optimizer, handle
-
-
-def train(model, optimizer, steps, first=0):
-    losses = []
-    for step in range(first, first + steps):
-        torch.manual_seed(step)
-        x, y = torch.randn(20, 3, 8, 8), torch.randint(5, (20,))
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def sparse_layers(handle):

@@ -142,3 +142,30 @@ def test_backward_through_weights_that_a_native_step_changed_is_refused():
     optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize(("optimizer", "options"), [(torch.optim.SGD, SGD[3]), (torch.optim.AdamW, ADAMW[1])])
+def test_state_that_native_code_cannot_walk_leaves_the_step_to_torch(optimizer, options):
+    def run(strange):
+        torch.manual_seed(0)
+        model = torch.nn.Conv2d(6, 8, 3, bias=False)
+        own = optimizer(model.parameters(), **options)
+        handle = regrow.sparsify(model, own, "static", density=0.2, execution="sparse")
+        counts = []
+        for step in range(4):
+            if strange and step == 2:
+                state = own.state[model.weight]
+                for name in (name for name, value in state.items() if value.dim() > 0):
+                    state[name] = state[name].contiguous(memory_format=torch.channels_last)
+            own.zero_grad()
+            x = torch.randn(4, 6, 5, 5, generator=torch.Generator().manual_seed(step))
+            (model(x) ** 2).sum().mul(0.01).backward()
+            before = handle.switch.step_present
+            handle.switch.step_present = lambda before=before: counts.append(len(found := before())) or found
+            own.step()
+            handle.switch.step_present = before
+        return model.weight.detach(), counts
+
+    (expected, native_counts), (weight, counts) = run(False), run(True)
+    assert (native_counts, counts) == ([1, 1, 1, 1], [1, 1, 0, 0])
+    torch.testing.assert_close(weight, expected, rtol=1e-5, atol=1e-6)

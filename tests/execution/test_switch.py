@@ -10,43 +10,9 @@ import regrow
 from regrow.errors import ConfigurationError, UnsupportedError
 from regrow.execution import execution_of, native
 
+from .small import net, start, train
+
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
-
-
-def net():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 12, 3, stride=2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(12, 16),
-        nn.ReLU(),
-        nn.Linear(16, 5),
-    )
-
-
-def start(execution, method="sparse-momentum", **options):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    options = {"density": 0.3, "steps": 40, "update_every": 8, "window_tolerance": 0.5, **options}
-    return model, optimizer, regrow.sparsify(model, optimizer, method, execution=execution, **options)
-
-
-def train(model, optimizer, steps, first=0):
-    losses = []
-    for step in range(first, first + steps):
-        generator = torch.Generator().manual_seed(step)
-        x, y = torch.randn(20, 3, 8, 8, generator=generator), torch.randint(5, (20,), generator=generator)
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 @pytest.mark.parametrize("method", ["sparse-momentum", "rigl", "set", "top-kast", "static"])

@@ -1,6 +1,7 @@
 """What each of two processes does in the tests of distributed runs: all scenarios in one start-up, results in a file."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import regrow
 from regrow.errors import StateError
 from regrow.ranks import Ranks
+from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, sparse_layers, start, train
 from tests.support.training import batches, bits, loss_of, sgd, small_net
 
 STEPS = 13
@@ -102,6 +104,18 @@ def calibrated(rank):
     return {"masks": bits(handle)}
 
 
+def automatic(rank, *figures):
+    """``auto`` with a stopwatch per rank, past topology updates; what was chosen, how often, and how long rank 0 says it took."""
+    inner, optimizer, handle = start(Stopwatch(*figures[rank]))
+    train(DistributedDataParallel(inner), optimizer, 20, first=1000 * rank)
+    decision = handle.switch.auto.decision
+    return {
+        "sparse": sorted(sparse_layers(handle)), "decisions": handle.switch.decisions, "updates": handle.updates, "masks": bits(handle),
+        "decision": None if decision is None else decision.as_dict(),
+        "weights": torch.cat([p.detach().flatten() for p in inner.parameters()]),
+    }  # fmt: skip
+
+
 SCENARIOS = {
     "plain": run,
     "rigl": lambda rank: run(rank, method="rigl"),
@@ -112,12 +126,15 @@ SCENARIOS = {
     "drifting": drifting,
     "alone": alone,
     "calibrated": calibrated,
+    "sparse wins on rank 0": lambda rank: automatic(rank, SPARSE_WINS, DENSE_WINS),
+    "dense wins on rank 0": lambda rank: automatic(rank, DENSE_WINS, SPARSE_WINS),
     "first": lambda rank: Ranks().first({"rank": rank}),
 }
 
 
 def work(rank, folder):
     torch.set_num_threads(1)
+    os.environ["REGROW_CACHE"] = f"{folder}/cache{rank}"
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         results = {name: scenario(rank) for name, scenario in SCENARIOS.items()}

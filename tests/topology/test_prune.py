@@ -39,27 +39,35 @@ def layer(nnz, numel, **rest):
 )
 def test_counts(count, rate, nnz, numel, expected):
     work = update(layer(nnz, numel), rate=rate)
-    assert count(work, work.layers[0]) == expected
+    assert count(work) == [expected]
 
 
 def test_the_gate_needs_a_dense_and_growing_layer():
     count = gated_fraction(lambda view: view.cost)
     dense, sparse = layer(90, 100, cost=3.0), layer(50, 100, cost=1.0)
     work = update(dense, sparse, rate=0.5)
-    assert [count(work, v) for v in work.layers] == [9, 25]
+    assert count(work) == [9, 25]
     dense.cost = 0.5
-    assert count(work, dense) == 45
+    assert count(work) == [45, 25]
+
+
+def test_the_gate_computes_every_share_once():
+    asked = []
+    layers = [layer(90, 100, name=name) for name in "abc"]
+    removed = Prune(count=gated_fraction(lambda view: asked.append(view.name) or 1.0))(update(*layers, rate=0.5))
+    assert asked == ["a", "b", "c"]
+    assert [int(gone.count_nonzero()) for gone in removed] == [45, 45, 45]
 
 
 def test_floors_and_targets_bound_from_below():
     work = update(layer(10, 20), targets=[7])
-    assert down_to_floor(work, work.layers[0]) == 3
+    assert down_to_floor(work) == [3]
     work.floors = [4]
-    assert down_to_floor(work, work.layers[0]) == 6
+    assert down_to_floor(work) == [6]
     work.floors = [12]
-    assert down_to_floor(work, work.layers[0]) == 0
+    assert down_to_floor(work) == [0]
     with pytest.raises(ValueError, match="density schedule"):
-        down_to_floor(update(layer(1, 2)), work.layers[0])
+        down_to_floor(update(layer(1, 2)))
 
 
 def test_the_smallest_magnitudes_of_the_layer_go_and_one_stays():

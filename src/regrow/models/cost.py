@@ -1,7 +1,7 @@
 """What a model costs: weights, biases and multiply-accumulates (MACs) of every layer, from one dry run.
 
 The run uses shapes only (torch's meta device), so that even ResNet-50 costs no memory. FLOPs = 2 x MACs. As in the
-sparse-training literature only convolutions and linear layers count: a weight is used once per output position.
+sparse-training literature only convolutions and linear layers count: a weight is used once per output position (`regrow.uses`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
+
+from regrow.uses import evaluation_mode, uses_in_call
 
 Kind = Literal["conv", "linear", "norm", "other"]
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
@@ -130,13 +132,13 @@ def cost(model: nn.Module, input_shape: tuple[int, ...] | None = None, *, sample
     """
     if (input_shape is None) == (sample is None):
         raise TypeError("cost() takes either input_shape or sample")
-    outputs: dict[str, list[tuple[int, ...]]] = {}
-    with _evaluation_mode(model), _recording(model, outputs), torch.no_grad():
+    calls: dict[str, _Calls] = {}
+    with evaluation_mode(model), _recording(model, calls), torch.no_grad():
         if sample is not None:
             model(sample)
         else:
             _run_on_shapes(model, input_shape or ())
-    return ModelCost(tuple(_layer_cost(name, module, outputs[name]) for name, module in _owners(model)))
+    return ModelCost(tuple(_layer_cost(name, module, calls[name]) for name, module in _owners(model)))
 
 
 def _run_on_shapes(model: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -159,30 +161,27 @@ def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation for one pass: in training mode batch norm would fail on one sample, or move its statistics."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+@dataclass
+class _Calls:
+    """Output shapes of one sample, one per call, and how often all calls together used each weight."""
+
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    uses: float = 0
 
 
 @contextmanager
-def _recording(model: nn.Module, outputs: dict[str, list[tuple[int, ...]]]) -> Iterator[None]:
-    """Note the output shape of each call of each layer."""
+def _recording(model: nn.Module, calls: dict[str, _Calls]) -> Iterator[None]:
+    """Note each call of each layer."""
     handles = []
     for name, module in _owners(model):
-        shapes = outputs[name] = []
+        mine = calls[name] = _Calls()
 
-        def note(_: nn.Module, __: object, result: object, shapes: list[tuple[int, ...]] = shapes) -> None:
+        def note(module: nn.Module, args: tuple, kwargs: dict, result: object, mine: _Calls = mine) -> None:
             first = result[0] if isinstance(result, (tuple, list)) and result else result
-            shapes.append(tuple(first.shape[1:]) if isinstance(first, Tensor) else ())
+            mine.shapes.append(tuple(first.shape[1:]) if isinstance(first, Tensor) else ())
+            mine.uses += uses_in_call(module, args, kwargs, result).get("weight", 0)
 
-        handles.append(module.register_forward_hook(note))
+        handles.append(module.register_forward_hook(note, with_kwargs=True))
     try:
         yield
     finally:
@@ -190,7 +189,7 @@ def _recording(model: nn.Module, outputs: dict[str, list[tuple[int, ...]]]) -> I
             handle.remove()
 
 
-def _layer_cost(name: str, module: nn.Module, shapes: list[tuple[int, ...]]) -> LayerCost:
+def _layer_cost(name: str, module: nn.Module, calls: _Calls) -> LayerCost:
     kind = _kind(module)
     own = dict(module.named_parameters(recurse=False))
     weight = own.get("weight")
@@ -201,12 +200,12 @@ def _layer_cost(name: str, module: nn.Module, shapes: list[tuple[int, ...]]) -> 
         name=name,
         kind=kind,
         weight_shape=None if weight is None else tuple(weight.shape),
-        output_shape=shapes[-1] if shapes else None,
+        output_shape=calls.shapes[-1] if calls.shapes else None,
         weights=weights,
         bias=bias,
         extra=sum(parameter.numel() for parameter in own.values()) - weights - bias,
-        macs=_macs(module, kind, weights, shapes),
-        calls=len(shapes),
+        macs=None if kind == "other" else int(weights * calls.uses),
+        calls=len(calls.shapes),
     )
 
 
@@ -216,13 +215,3 @@ def _kind(module: nn.Module) -> Kind:
     if isinstance(module, nn.Linear):
         return "linear"
     return "norm" if isinstance(module, _NORMS) else "other"
-
-
-def _macs(module: nn.Module, kind: Kind, weights: int, shapes: list[tuple[int, ...]]) -> int | None:
-    """Weights x positions of the output map. Transposed convolutions work per input position: not counted."""
-    if kind == "other" or isinstance(module, _ConvTransposeNd):
-        return None
-    if kind == "norm":
-        return 0
-    positions = (math.prod(shape[1:] if kind == "conv" else shape[:-1]) for shape in shapes)
-    return weights * sum(positions)

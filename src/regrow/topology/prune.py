@@ -15,22 +15,23 @@ from regrow.topology.select import largest, smallest, smallest_overall
 from regrow.topology.view import LayerView, Update
 
 Pruning = Callable[[Update], list[Tensor]]
-Count = Callable[[Update, LayerView], int]
+Count = Callable[[Update], list[int]]
+"""How many weights each layer loses."""
 
 
-def fraction(update: Update, layer: LayerView) -> int:
+def fraction(update: Update) -> list[int]:
     """r_i = ceil(p * nnz_i)."""
-    return _ceil_share(update.rate, layer)
+    return [_ceil_share(update.rate, layer) for layer in update.layers]
 
 
-def floor_fraction(update: Update, layer: LayerView) -> int:
+def floor_fraction(update: Update) -> list[int]:
     """r_i = floor(p * nnz_i) (RigL and its relatives)."""
-    return math.floor(update.rate * layer.nnz + 1e-9)
+    return [math.floor(update.rate * layer.nnz + 1e-9) for layer in update.layers]
 
 
-def capped_fraction(update: Update, layer: LayerView) -> int:
+def capped_fraction(update: Update) -> list[int]:
     """r_i = ceil(min(p, 1 - density_i) * nnz_i): a layer loses no larger share than it has room to regrow."""
-    return _ceil_share(min(update.rate, layer.missing / layer.numel), layer)
+    return [_ceil_share(min(update.rate, _room(layer)), layer) for layer in update.layers]
 
 
 def gated_fraction(share: Callable[[LayerView], float]) -> Count:
@@ -39,21 +40,22 @@ def gated_fraction(share: Callable[[LayerView], float]) -> Count:
     This is how the sparse-momentum authors' code reads edge case 2; the paper's text has no gate.
     """
 
-    def count(update: Update, layer: LayerView) -> int:
-        room = layer.missing / layer.numel
-        shares = [share(view) for view in update.layers]
-        growing = share(layer) * len(shares) > sum(shares)
-        return _ceil_share(min(update.rate, room) if room < 0.2 and growing else update.rate, layer)
+    def count(update: Update) -> list[int]:
+        shares = [share(layer) for layer in update.layers]
+        growing = [mine * len(shares) > sum(shares) for mine in shares]
+        capped = [_room(layer) < 0.2 and grows for layer, grows in zip(update.layers, growing, strict=True)]
+        pairs = zip(capped_fraction(update), fraction(update), strict=True)
+        return [least if cap else plain for cap, (least, plain) in zip(capped, pairs, strict=True)]
 
     return count
 
 
-def down_to_floor(update: Update, layer: LayerView) -> int:
+def down_to_floor(update: Update) -> list[int]:
     """As many as lie above the layer's floor (the density schedule's lower bound)."""
     floors = update.floors if update.floors is not None else update.targets
     if floors is None:
         raise ValueError("down_to_floor needs a method with a density schedule")
-    return max(0, layer.nnz - floors[layer.place])
+    return [max(0, layer.nnz - floor) for layer, floor in zip(update.layers, floors, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ class Prune:
             return self._globally(update)
         if self.select == "sign":
             return [self._by_sign(update, layer) for layer in update.layers]
-        return [self._by_layer(update, layer) for layer in update.layers]
+        return [self._by_layer(layer, count) for layer, count in zip(update.layers, self.count(update), strict=True)]
 
-    def _by_layer(self, update: Update, layer: LayerView) -> Tensor:
-        count = min(self.count(update, layer), layer.nnz - 1)
+    def _by_layer(self, layer: LayerView, count: int) -> Tensor:
+        count = min(count, layer.nnz - 1)
         return smallest(scores_of(self.score, layer), count, layer.mask) if count > 0 else torch.zeros_like(layer.mask)
 
     def _by_sign(self, update: Update, layer: LayerView) -> Tensor:
@@ -151,6 +153,10 @@ def sign_crossing(update: Update) -> list[Tensor]:
         sign = layer.memory["sign"].to(layer.weight.dtype)
         removed.append(keep_one(layer, layer.mask & (layer.weight * sign < 0), layer.weight * sign))
     return removed
+
+
+def _room(layer: LayerView) -> float:
+    return layer.missing / layer.numel
 
 
 def _ceil_share(rate: float, layer: LayerView) -> int:
