@@ -6,11 +6,18 @@ from collections import OrderedDict
 
 from torch import nn
 
+from regrow.errors import unknown
 from regrow.models.shapes import Shape, after_conv, after_pool
 
 
-def lenet300(input_shape: Shape = (1, 28, 28), num_classes: int = 10) -> nn.Sequential:
-    """flatten -> fc1 -> ReLU -> fc2 -> ReLU -> fc3, with PyTorch's default initialisation."""
+def lenet300(input_shape: Shape = (1, 28, 28), num_classes: int = 10, initial: str = "torch") -> nn.Sequential:
+    """flatten -> fc1 -> ReLU -> fc2 -> ReLU -> fc3.
+
+    Args:
+        input_shape: one sample, channels first.
+        num_classes: outputs.
+        initial: `torch` (PyTorch's default initialisation, as in sparse momentum's code) or `xavier` (as in its algorithm 1).
+    """
     channels, height, width = input_shape
     layers = OrderedDict[str, nn.Module](
         flatten=nn.Flatten(),
@@ -20,7 +27,7 @@ def lenet300(input_shape: Shape = (1, 28, 28), num_classes: int = 10) -> nn.Sequ
         relu2=nn.ReLU(),
         fc3=nn.Linear(100, num_classes),
     )
-    return nn.Sequential(layers)
+    return initialised(nn.Sequential(layers), initial)
 
 
 def lenet300_bn(input_shape: Shape = (1, 28, 28), num_classes: int = 10) -> nn.Sequential:
@@ -40,14 +47,17 @@ def lenet300_bn(input_shape: Shape = (1, 28, 28), num_classes: int = 10) -> nn.S
     return nn.Sequential(layers)
 
 
-def lenet5(input_shape: Shape = (1, 28, 28), num_classes: int = 10, conv_relu: bool = True) -> nn.Sequential:
-    """LeNet-5-Caffe: conv 20@5x5, pool, conv 50@5x5, pool, fc 500, fc; PyTorch's default initialisation.
+def lenet5(
+    input_shape: Shape = (1, 28, 28), num_classes: int = 10, conv_relu: bool = True, initial: str = "torch"
+) -> nn.Sequential:
+    """LeNet-5-Caffe: conv 20@5x5, pool, conv 50@5x5, pool, fc 500, fc.
 
     Args:
         input_shape: one sample, channels first.
         num_classes: outputs.
         conv_relu: ReLU after the convolutions, as in sparse momentum's code; False is the form of Caffe and SNIP, whose
             only ReLU follows the first linear layer. The parameters are the same.
+        initial: as in `lenet300`.
     """
     shape = after_pool(after_conv(input_shape, 20, kernel=5))
     channels, height, width = after_pool(after_conv(shape, 50, kernel=5))
@@ -64,4 +74,14 @@ def lenet5(input_shape: Shape = (1, 28, 28), num_classes: int = 10, conv_relu: b
     layers["fc3"] = nn.Linear(channels * height * width, 500)
     layers["relu3"] = nn.ReLU()
     layers["fc4"] = nn.Linear(500, num_classes)
-    return nn.Sequential(layers)
+    return initialised(nn.Sequential(layers), initial)
+
+
+def initialised(network: nn.Sequential, initial: str) -> nn.Sequential:
+    """The network with weights as torch drew them, or drawn anew by Xavier's uniform rule; biases stay."""
+    if initial not in ("torch", "xavier"):
+        raise unknown("initialisation", initial, ("torch", "xavier"))
+    for layer in network if initial == "xavier" else ():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.xavier_uniform_(layer.weight)
+    return network
