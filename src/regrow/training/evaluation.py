@@ -42,10 +42,3 @@ def _batch_totals(logits: Tensor, labels: Tensor) -> list[float]:
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
     return [float(loss), float(best[:, 0].sum()), float(best.sum()), float(len(labels))]
-
-
-def hits(logits: Tensor, labels: Tensor) -> int:
-    """Right answers; through numpy on the CPU, whose calls cost a fraction of torch's on so few numbers."""
-    if logits.device.type != "cpu":
-        return int((logits.argmax(1) == labels).sum())
-    return int((logits.detach().float().numpy().argmax(1) == labels.numpy()).sum())

@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,12 +30,13 @@ from regrow.errors import CheckpointWarning, StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
-from regrow.training.evaluation import Scores, evaluate, hits
+from regrow.training.evaluation import Scores, evaluate
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
 from regrow.training.pace import Pace
 from regrow.training.processes import Processes
 from regrow.training.setup import Parts, assemble
+from regrow.training.tally import Tally
 from regrow.training.watch import refuse_non_finite
 
 AGREE_EVERY = 20
@@ -52,21 +52,6 @@ class View(Protocol):
     def chosen(self, run: Run) -> None: ...  # noqa: D102
     def finished(self, run: Run, result: dict[str, Any]) -> None: ...  # noqa: D102
     def stopped(self, run: Run) -> None: ...  # noqa: D102
-
-
-@dataclass
-class Tally:
-    """Training loss and hits since the last row; part of a checkpoint, so that rows do not depend on interruptions."""
-
-    loss: float = 0.0
-    hits: int = 0
-    samples: int = 0
-
-    def add(self, loss: float, hits: int, samples: int) -> None:
-        """Count one batch."""
-        self.loss += loss * samples
-        self.hits += hits
-        self.samples += samples
 
 
 class Run:
@@ -163,7 +148,7 @@ class Run:
         parts.optimizer.step()
         self.pace.count(self._global_batch())
         self.step += 1
-        self.tally.add(value, hits(logits, labels), len(labels))
+        self.tally.add(value, logits, labels)
         if len(parts.handle.journal) != journaled:
             self.log.add_update(parts.handle.journal[-1].as_dict())
             self._notify("updated")
@@ -214,7 +199,7 @@ class Run:
     # ---------------------------------------------------------------------------------------------- recording
 
     def _training_row(self) -> None:
-        loss, hits, samples = self.processes.sum([self.tally.loss, float(self.tally.hits), float(self.tally.samples)])
+        loss, hits, samples = self.processes.sum(self.tally.values())
         if not samples:
             return
         self.tally = Tally()
@@ -316,7 +301,7 @@ class Run:
             "world": self.processes.world,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
-            "tallies": self.processes.gather([self.tally.loss, float(self.tally.hits), float(self.tally.samples)]),
+            "tallies": self.processes.gather(self.tally.values()),
             "model": parts.network.state_dict(),
             "optimizer": parts.optimizer.state_dict()["state"],
             "sparse": parts.handle.state_dict(),

@@ -1,4 +1,5 @@
 // Drives the kernels with std::thread against plain loops in double precision, for every kernel table of this machine.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -6,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "layer.h"
+#include "stack.h"
 
 using namespace regrow;
 
@@ -129,6 +130,71 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   expect_near("dw", dw, dw_ref);
 }
 
+Case linear_case(int inputs, int outputs, int samples) {
+  Case c;
+  c.g = {inputs, outputs, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+  c.samples = samples;
+  c.mask.resize(size_t(inputs) * outputs);
+  for (uint8_t& m : c.mask) m = pick(1, 100) <= 30;
+  return c;
+}
+
+// One layer of a stack with all its memory.
+template <class T>
+struct Level {
+  Case c;
+  Plan forward = build_plan(c.g, c.mask.data(), Pass::forward), backward = build_plan(c.g, c.mask.data(), Pass::input_gradient);
+  std::vector<uint32_t> position;
+  std::vector<T> weight = random_values<T>(c.mask.size()), bias = random_values<T>(c.g.out_channels);
+  std::vector<T> present, y, dx, dw, dbias;
+
+  explicit Level(const Case& given) : c(given), y(given.out_size()), dx(given.in_size()), dw(given.mask.size()), dbias(given.g.out_channels) {
+    for (uint32_t i = 0; i < c.mask.size(); i++)
+      if (c.mask[i]) position.push_back(i);
+    present.resize(position.size());
+  }
+  StackLayer<T> record() {
+    const int64_t count = int64_t(position.size());
+    return {&forward,      &backward,   &forward,       position.data(), position.data(), count,     count,       c.g.out_channels,
+            weight.data(), bias.data(), present.data(), y.data(),        dx.data(),       dw.data(), dbias.data()};
+  }
+};
+
+// Two layers in one call against a plain computation in double precision.
+template <class T>
+void check_stack(const Kernels<T>& kernels, int samples, int threads) {
+  const Runner<T> run{kernels, parallel_threads, threads, 0};
+  Level<T> one(linear_case(pick(1, 30), pick(1, 20), samples)), two(linear_case(one.c.g.out_channels, pick(1, 10), samples));
+  const auto x = random_values<T>(one.c.in_size()), grad = random_values<T>(two.c.out_size());
+  StackLayer<T> layers[] = {one.record(), two.record()};
+  stack_forward(run, layers, 2, x.data(), samples);
+  stack_backward(run, layers, 2, x.data(), grad.data(), samples);
+  std::vector<double> hidden(one.c.out_size()), y(two.c.out_size()), back(hidden.size()), dx(one.c.in_size()), dw1(one.dw.size()), dw2(two.dw.size());
+  for (size_t i = 0; i < hidden.size(); i++) hidden[i] = one.bias[i / samples];
+  for (size_t i = 0; i < y.size(); i++) y[i] = two.bias[i / samples];
+  auto each = [&](const Level<T>& level, auto product) {
+    for_each_product(level.c, [&](size_t w, size_t in, size_t out) {
+      for (int n = 0; n < samples; n++) product(w, in + n, out + n);
+    });
+  };
+  each(one, [&](size_t w, size_t in, size_t out) { hidden[out] += double(one.weight[w]) * x[in]; });
+  for (double& value : hidden) value = std::max(value, 0.0);
+  each(two, [&](size_t w, size_t in, size_t out) {
+    y[out] += double(two.weight[w]) * hidden[in];
+    back[in] += double(two.weight[w]) * grad[out];
+    dw2[w] += hidden[in] * grad[out];
+  });
+  for (size_t i = 0; i < back.size(); i++) back[i] = hidden[i] > 0 ? back[i] : 0;
+  each(one, [&](size_t w, size_t in, size_t out) {
+    dx[in] += double(one.weight[w]) * back[out];
+    dw1[w] += double(x[in]) * back[out];
+  });
+  expect_near("stack y", two.y, y);
+  expect_near("stack dw2", two.dw, dw2);
+  expect_near("stack dw1", one.dw, dw1);
+  expect_near("stack dx", one.dx, dx);
+}
+
 // The operations between layers touch every element once; sanitizers watch the borders.
 template <class T>
 void check_glue(const Kernels<T>& k) {
@@ -159,6 +225,7 @@ template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
   check(kernels, large_case(), 2);
+  for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
   std::printf("%s: %d random layers agree\n", name, cases);
 }

@@ -1,0 +1,145 @@
+"""Stacks of sparse linear layers: the numbers of the layers one by one, bit for bit."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from regrow.execution import attach, native, settle, stack, travel
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+def network(widths, bias=True, density=0.3, dtype=torch.float32, reach=False):
+    """Linear layers with ReLUs between, and their sparse executions."""
+    torch.manual_seed(0)
+    modules, executions = [], []
+    for inputs, outputs in pairwise(widths):
+        layer = nn.Linear(inputs, outputs, bias=bias, dtype=dtype)
+        mask = torch.rand(outputs, inputs) < density
+        layer.weight.data.mul_(mask)
+        executions.append(attach(layer, mask, mask | (torch.rand(outputs, inputs) < 0.2) if reach else None))
+        modules += [layer, nn.ReLU()]
+    return nn.Sequential(*modules[:-1]), executions
+
+
+def outcome(model, x, executions, dense, wants_input=True):
+    """Output and all gradients."""
+    for execution in executions:
+        execution.dense_gradient(dense)
+    model.zero_grad()
+    x = x.clone().requires_grad_(wants_input)
+    y = model(x)
+    y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype))
+    return [y.detach(), x.grad, *(parameter.grad.clone() for parameter in model.parameters())]
+
+
+def both_ways(model, *arguments):
+    """One by one, and stacked."""
+    alone = outcome(model, *arguments)
+    travel(model)
+    stacked = outcome(model, *arguments)
+    settle(model)
+    return alone, stacked
+
+
+@given(
+    widths=st.lists(st.integers(1, 40), min_size=3, max_size=5),
+    samples=st.integers(1, 40),
+    bias=st.booleans(),
+    dense=st.booleans(),
+    wants_input=st.booleans(),
+    reach=st.booleans(),
+    density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_same_bits_as_layers_one_by_one(widths, samples, bias, dense, wants_input, reach, density, dtype):
+    model, executions = network(widths, bias, density, dtype, reach)
+    x = torch.randn(samples, widths[0], generator=torch.Generator().manual_seed(1), dtype=dtype)
+    assert stack.length(list(model), x) == len(model)
+    for alone, stacked in zip(*both_ways(model, x, executions, dense, wants_input), strict=True):
+        assert (alone is None) == (stacked is None)
+        assert alone is None or torch.equal(alone, stacked)
+
+
+def test_gradients_add_up_and_a_kept_graph_serves_twice():
+    model, _ = network((6, 5, 4))
+    travel(model)
+    y = model(torch.randn(7, 6)).sum()
+    y.backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in model.parameters()]
+    y.backward()
+    for parameter, first in zip(model.parameters(), once, strict=True):
+        torch.testing.assert_close(parameter.grad, 2 * first)
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        (lambda m: m, 5),
+        (lambda m: m[:4], 3),  # a ReLU at the end has no layer behind it
+        (lambda m: [m[0], m[2], m[4]], 0),  # nothing between the layers
+        (lambda m: [m[0], nn.Tanh(), m[2]], 0),
+        (lambda m: [m[0], m[1], nn.Linear(5, 4), m[3], m[4]], 0),
+        (lambda m: m[1:], 0),
+        (lambda m: m[:1], 0),
+    ],
+)
+def test_what_makes_a_stack(modules, expected):
+    model, _ = network((6, 5, 4, 3))
+    assert stack.length(modules(list(model)), torch.zeros(2, 6)) == expected
+
+
+@pytest.mark.parametrize("x", [torch.zeros(0, 6), torch.zeros(2, 3, 6), torch.zeros(2, 6, dtype=torch.float64)])
+def test_inputs_that_are_not_plain_features_go_layer_by_layer(x):
+    model, _ = network((6, 5, 4))
+    assert stack.length(list(model), x) == 0
+
+
+def test_hooks_see_their_layer():
+    model, _ = network((6, 5, 4, 3))
+    travel(model)
+    seen = []
+    hook = model[2].register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
+    model(torch.zeros(2, 6))
+    assert seen == [(2, 4)]
+    hook.remove()
+    model(torch.zeros(2, 6))
+    assert seen == [(2, 4)]
+
+
+def test_nan_passes_as_in_torch():
+    model, executions = network((6, 5, 4), density=1.0)
+    x = torch.randn(3, 6)
+    x[1, 2] = float("nan")
+    for alone, stacked in zip(*both_ways(model, x, executions, False), strict=True):
+        torch.testing.assert_close(alone, stacked, rtol=0, atol=0, equal_nan=True)
+
+
+def test_wrong_width_is_named():
+    model, _ = network((6, 5, 4))
+    travel(model)
+    with pytest.raises(ValueError, match=r"shape \(2, 7\), expected \(\.\.\., 6\)"):
+        model(torch.zeros(2, 7))
+
+
+def test_masks_that_change_between_the_passes_are_refused():
+    model, executions = network((6, 5, 4))
+    travel(model)
+    y = model(torch.randn(7, 6)).sum()
+    executions[0].update(torch.ones(5, 6, dtype=torch.bool))
+    with pytest.raises(RuntimeError, match="masks changed between forward and backward"):
+        y.backward()
+
+
+def test_weights_that_change_between_the_passes_are_refused():
+    model, _ = network((6, 5, 4))
+    travel(model)
+    y = model(torch.randn(7, 6)).sum()
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
