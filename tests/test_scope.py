@@ -8,7 +8,7 @@ from torch import nn
 import regrow
 from regrow import Scope
 from regrow.errors import ConfigurationError, UnsupportedError
-from regrow.scope import choose, unwrap
+from regrow.scope import choose, resolve, unwrap
 from tests.support.training import assert_sparse, sgd, train
 
 CASES = {
@@ -274,3 +274,9 @@ def test_unwrap_sees_through_wrappers():
     model = nn.Linear(3, 3)
     assert unwrap(torch.compile(nn.DataParallel(model), backend="eager")) is model
     assert unwrap(model) is model
+
+
+def test_rules_in_a_string_are_those_of_a_sequence():
+    assert resolve("dense:@last, stem.*") == resolve(("@last", "stem.*")) == Scope(dense=("@last", "stem.*"))
+    with pytest.raises(ConfigurationError, match="dense:RULE"):
+        resolve("dense:")

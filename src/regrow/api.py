@@ -63,7 +63,8 @@ def sparsify(
         steps: optimizer steps of the whole run (with gradient accumulation fewer than batches), for schedules that decay.
         update_every: optimizer steps between topology updates. Default: ``steps_per_epoch`` or the method's own interval, else 500.
         steps_per_epoch: optimizer steps in one epoch, e.g. ``len(loader)``.
-        scope: which layers are sparse: ``"fully-sparse"``, ``"partially-dense"``, ``"partially-dense-cifar"`` or a :class:`regrow.Scope`.
+        scope: which layers are sparse: ``"fully-sparse"``, ``"partially-dense"``, ``"partially-dense-cifar"``,
+            ``"dense:RULE,..."`` or a :class:`regrow.Scope`.
         distribution: budget per layer: ``"uniform"``, ``"er"``, ``"erk"``, a function, or a map from layer pattern to density.
         seed: seed of everything random in masks.
         window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.

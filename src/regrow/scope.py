@@ -129,14 +129,22 @@ def choose(
 
 
 def resolve(scope: str | Scope | Sequence[Rule]) -> Scope:
-    """A scope by name, as given, or from rules for what stays dense."""
+    """A scope by name, as given, or from rules for what stays dense: a sequence, or a string as a command line has it.
+
+    Example:
+        >>> resolve("dense:@last,stem.*").dense
+        ('@last', 'stem.*')
+    """
     if isinstance(scope, Scope):
         return scope
-    if isinstance(scope, str):
-        if scope not in SCOPES:
-            raise unknown("scope", scope, SCOPES)
-        return SCOPES[scope]
-    return Scope(dense=scope)  # type: ignore[arg-type]
+    if not isinstance(scope, str):
+        return Scope(dense=scope)  # type: ignore[arg-type]
+    kind, _, rules = scope.partition(":")
+    if kind == "dense" and rules:
+        return Scope(dense=tuple(rule.strip() for rule in rules.split(",")))
+    if scope not in SCOPES:
+        raise unknown("scope", scope, [*SCOPES, "dense:RULE,RULE,..."])
+    return SCOPES[scope]
 
 
 def unwrap(model: nn.Module) -> nn.Module:
