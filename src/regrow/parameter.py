@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, StateError
+from regrow.execution.masking import mask_
 from regrow.momentum import Group, Moments, family_of, shaped_slots
 
 
@@ -92,7 +93,7 @@ class SparseParameter:
         """w <- w * mask, or theta * mask."""
         if self.theta is not None:
             self.parameter.data.copy_(self.theta)
-        self.parameter.data.mul_(self._bytes)
+        mask_(self.parameter, self._bytes)
         self.mark_clean()
 
     def mark_clean(self) -> None:
@@ -192,7 +193,7 @@ class SparseParameter:
             self._masked = (parameter.grad, parameter.grad._version)
 
     def _mask_gradient(self, grad: Tensor) -> None:
-        grad.detach().mul_(self._bytes if self.reach is None else self.reach.view(torch.uint8))
+        mask_(grad, self._bytes if self.reach is None else self.reach.view(torch.uint8))
 
 
 def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:

@@ -147,6 +147,10 @@ REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
 
 #define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
+  REGROW_API int regrow_keep_present_##SUFFIX(T* x, const uint8_t* mask, int64_t size, int threads) {                                        \
+    const int parts = size / kLanes < kSerialBelow ? 1 : threads;                                                                            \
+    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) { k.keep_present(x, mask, share(size, part, parts)); });      \
+  }                                                                                                                                          \
   REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
     return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
       k.channel_statistics(x, channels, size, mean, variance, part, threads);                                                                \

@@ -110,6 +110,12 @@ void scale_shift(const T* x, const T* scale, const T* shift, T* y, int64_t chann
   }
 }
 
+// x = 0 in place where the mask is.
+template <class T>
+void keep_present(T* x, const uint8_t* mask, Range mine) {
+  for (int64_t i = mine.begin; i < mine.end; i++) x[i] = mask[i] ? x[i] : T(0);
+}
+
 // y = max(y, 0) in place; NaN stays NaN, as in torch.
 template <class T>
 void rectify(T* y, Range mine) {

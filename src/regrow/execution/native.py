@@ -17,6 +17,7 @@ class NativeError(RuntimeError):
     """The native library is missing or reported a failure."""
 
 
+@functools.cache
 def library_path() -> Path | None:
     """The compiled library beside the package, or None if it was not built."""
     return next(iter(sorted(Path(__file__).parent.parent.glob("_kernels*.so"))), None)
@@ -55,6 +56,7 @@ _SIGNATURES = {
     "stack_forward": "pipn",
     "stack_backward": "pippn",
     "transpose": "pnnp",
+    "keep_present": "ppn",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",
