@@ -133,8 +133,8 @@ class Execution:
         """The layer on features or 4-D maps."""
         if x.dtype != weight.dtype:
             x = x.to(weight.dtype)
-        if torch.compiler.is_compiling() and not self._dense:
-            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number)
+        if torch.compiler.is_compiling():
+            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number, self._dense)
         return SparseFunction.apply(x, weight, bias, self.pattern, self._buffer, self._dense)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
