@@ -146,7 +146,8 @@ def _refuse_stranger(optimizer: Optimizer, *_: Any) -> None:
     if _MARK in optimizer.__dict__:
         raise StateError(
             f"this {type(optimizer).__name__} was sparsified when it was pickled; masks and hooks do not travel in a pickle, so it "
-            "would train dense: save the state_dict() of model, optimizer and handle, and load them after regrow.sparsify with the same arguments"
+            "would train dense: save the state_dict() of model, optimizer and handle, and load them after regrow.sparsify with "
+            "the same arguments"
         )
 
 
