@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.execution import native, ops  # noqa: F401  (registers the operators)
+from regrow.execution.arrival import left_layout
 from regrow.execution.gradient import GradientBuffer, SparseFunction
 from regrow.execution.pattern import SparsePattern, Window
 
@@ -118,12 +119,14 @@ class Execution:
         self.pattern = pattern
         self._module, self._buffer, self._dense = module, GradientBuffer(), False
         self.live = True
+        self.left_layout: str | None = None
+        self._looked = False
 
     def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
         """Take the mask of a topology update; lists are rebuilt at the next use."""
         self.pattern.update(mask, gradient_mask)
         self._buffer.forget()
-        self.live = True
+        self.live, self._looked = True, False
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""
@@ -135,6 +138,8 @@ class Execution:
             x = x.to(weight.dtype)
         if torch.compiler.is_compiling():
             return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number, self._dense)
+        if not self._looked and x.grad_fn is not None:
+            self.left_layout, self._looked = left_layout(x), True
         return SparseFunction.apply(x, weight, bias, self.pattern, self._buffer, self._dense)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
