@@ -120,7 +120,13 @@ class Execution:
         self._module, self._buffer, self._dense = module, GradientBuffer(), False
         self.live = True
         self.left_layout: str | None = None
-        self._looked = False
+        self._looked = self._moved = False
+
+    def take_weight(self) -> None:
+        """Let a channels_last weight lie in ordinary order, in which kernels read it: else every pass copies it. `detach` puts it back."""
+        weight = self._module.weight
+        if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
+            weight.data, self._moved = weight.data.contiguous(), True
 
     def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
         """Take the mask of a topology update; lists are rebuilt at the next use."""
@@ -146,7 +152,7 @@ class Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""
         twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), self.pattern)
         twin.pattern = copy.deepcopy(self.pattern, memo)
-        twin.live = False
+        twin.live, twin._moved = False, self._moved
         return twin
 
     def detach(self) -> None:
@@ -154,6 +160,9 @@ class Execution:
         if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
             dense = {sparse: dense for dense, sparse in _SPARSE_CLASS.items()}
             self._module.__class__ = dense[type(self._module)]
+        if self._moved:
+            weight, self._moved = self._module.weight, False
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def attach(module: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:

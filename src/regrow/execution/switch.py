@@ -173,9 +173,15 @@ class Switch:
                 mask, reach = self.network.mask(layer), self.network.of(layer).reach
                 self._sparse[layer.name] = execution_of(layer.module) or attach(layer.module, mask, reach)
                 self._sparse[layer.name].update(mask, reach)
+                # Data parallelism lays its buckets of gradients out once, in the order of the weights.
+                if self.network.ranks.size == 1:
+                    self._sparse[layer.name].take_weight()
             elif layer.name in self._sparse:
                 self._sparse.pop(layer.name).detach()
                 self.network.of(layer).arrives_masked = False
+            else:
+                continue
+            self.network.of(layer).follow_layout()
         if self._model is not None:
             (travel if wanted else settle)(self._model)
 
