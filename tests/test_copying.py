@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from operator import itemgetter
 
 import pytest
@@ -146,3 +148,55 @@ def test_models_can_be_pickled_whole():
     loaded = torch.load(file, weights_only=False)
     loaded.load_state_dict(model.state_dict())
     assert torch.equal(loss_of(loaded, batches(1)[0]), loss_of(model, batches(1)[0]))
+
+
+def pickled(*parts):
+    file = io.BytesIO()
+    torch.save(parts, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def test_a_pickled_optimizer_refuses_to_train_dense():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(5))
+    loaded, its_optimizer = pickled(model, optimizer)
+    assert same_weights(loaded, model)
+    with pytest.raises(
+        StateError, match=r"sparsified when it was pickled.*state_dict\(\) of model, optimizer and handle"
+    ):
+        train(loaded, its_optimizer, batches(1))
+    assert same_weights(loaded, model)
+    train(model, optimizer, batches(5))
+    assert_sparse(handle)
+
+
+def test_a_pickled_optimizer_can_be_sparsified_again_with_masks_from_the_zeros():
+    model, optimizer, _ = sparse_run()
+    train(model, optimizer, batches(5))
+    loaded, its_optimizer = pickled(model, optimizer)
+    weights = copy.deepcopy(loaded.state_dict())
+    again = regrow.sparsify(loaded, its_optimizer, density=0.25, steps=40, update_every=4)
+    loaded.load_state_dict(weights)
+    again.masks_from_zeros()
+    train(loaded, its_optimizer, batches(5), lambda: assert_sparse(again))
+    assert again.updates == 1
+    twin, twin_optimizer = copy.deepcopy((loaded, its_optimizer))
+    train(twin, twin_optimizer, batches(1), lambda: assert_sparse(regrow.handle_of(twin_optimizer)))
+
+
+def test_a_detached_optimizer_is_pickled_as_an_ordinary_one():
+    model, optimizer, handle = sparse_run()
+    handle.detach()
+    loaded, its_optimizer = pickled(model, optimizer)
+    train(loaded, its_optimizer, batches(1))
+
+
+def test_a_process_that_never_heard_of_regrow_is_told_too(tmp_path):
+    _, optimizer, _ = sparse_run()
+    torch.save(optimizer, tmp_path / "optimizer.pt")
+    program = "import sys, torch; torch.load(sys.argv[1], weights_only=False).step()"
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "optimizer.pt"], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "StateError" in ended.stderr
+    assert "sparsified when it was pickled" in ended.stderr

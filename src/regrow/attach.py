@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from regrow.scope import Layer
 
 _ATTRIBUTE = "_regrow_handle"
+_MARK = "_regrow_pickled"
+_HIDDEN = ("__deepcopy__", "__getstate__")
 _owners = WeakTensorKeyDictionary()
 _harmless: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+
+
+class Pickled:
+    """What a pickled optimizer carries of its handle: the knowledge that there was one. Reading it imports this module."""
 
 
 def supported(optimizer: Any) -> Optimizer:
@@ -43,11 +49,13 @@ def supported(optimizer: Any) -> Optimizer:
 def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
     """Hook a handle into an optimizer's step and return the removable hooks."""
     setattr(optimizer, _ATTRIBUTE, handle)
+    optimizer.__dict__.pop(_MARK, None)
     _harmless.clear()
     for sparse in handle.parameters:
         _owners[sparse.parameter] = weakref.ref(handle)
     # copy.deepcopy consults the instance: optimizers drop their hooks when copied, and would train dense in silence.
     optimizer.__deepcopy__ = lambda memo: _copy(optimizer, handle, memo)  # type: ignore[attr-defined]
+    optimizer.__getstate__ = lambda: _marked(optimizer)  # type: ignore[method-assign]  # pickle consults it too
     return [
         optimizer.register_step_pre_hook(lambda _, args, kwargs: _before(handle, args, kwargs)),
         optimizer.register_step_post_hook(lambda *_: handle.after_step()),
@@ -57,7 +65,7 @@ def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
 
 def release(handle: Handle, optimizer: Optimizer) -> None:
     """Undo :func:`attach`; the hooks themselves are removed by their owner."""
-    for name in (_ATTRIBUTE, "__deepcopy__"):
+    for name in (_ATTRIBUTE, *_HIDDEN):
         optimizer.__dict__.pop(name, None)
     for sparse in handle.parameters:
         _owners.pop(sparse.parameter, None)
@@ -114,17 +122,37 @@ def _copy(optimizer: Optimizer, handle: Handle, memo: dict[int, Any]) -> Optimiz
 
 
 def _plain_copy(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
-    hidden = optimizer.__dict__.pop("__deepcopy__")
+    hidden = {name: optimizer.__dict__.pop(name) for name in _HIDDEN}
     try:
         return copy.deepcopy(optimizer, memo)
     finally:
-        optimizer.__dict__["__deepcopy__"] = hidden
+        optimizer.__dict__.update(hidden)
+
+
+def _marked(optimizer: Optimizer) -> Any:
+    """The optimizer's own state to pickle, without its handle and with a mark in its place."""
+    state = type(optimizer).__getstate__(optimizer)
+    if not isinstance(state, dict):
+        return state
+    return {**{key: value for key, value in state.items() if key not in (_ATTRIBUTE, *_HIDDEN)}, _MARK: Pickled()}
 
 
 def _refuse_stranger(optimizer: Optimizer, *_: Any) -> None:
-    """Another optimizer on sparsified weights would leave masks fixed and counters behind."""
-    if _ATTRIBUTE in optimizer.__dict__ or not _owners:
+    """Optimizers that would train sparse weights without their handle: masks fixed, counters behind, or dense altogether."""
+    if _ATTRIBUTE in optimizer.__dict__:
         return
+    if _owners:
+        _refuse_other(optimizer)
+    if _MARK in optimizer.__dict__:
+        raise StateError(
+            f"this {type(optimizer).__name__} was sparsified when it was pickled; masks and hooks do not travel in a pickle, so it "
+            "would train dense: save the state_dict() of model, optimizer and handle, and load them after regrow.sparsify with "
+            "the same arguments"
+        )
+
+
+def _refuse_other(optimizer: Optimizer) -> None:
+    """An error for another optimizer on weights that a living handle keeps sparse."""
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if _harmless.get(optimizer) == count:
         return

@@ -14,6 +14,7 @@ from torch import nn
 import regrow
 from regrow.execution import auto as automatic
 from regrow.execution import execution_of, native
+from regrow.execution.timings import Timings
 
 from .automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, net, sparse_layers, start, train
 
@@ -297,3 +298,73 @@ def test_a_second_process_uses_the_timings_of_the_first():
     done = subprocess.run([sys.executable, "-c", SECOND], env={**os.environ, **threads}, capture_output=True, text=True)
     # The whole model is timed anew, and loses by the second stopwatch; single modules are not timed again.
     assert done.stdout.strip() == "[] []", done.stderr
+
+
+def formats(model, optimizer):
+    """How weights, their optimizer state and gradients of the convolutions lie."""
+    found = set()
+    for weight in (model[0].weight, model[4].weight):
+        for tensor in (weight, weight.grad, optimizer.state[weight]["momentum_buffer"]):
+            found.add("contiguous" if tensor.is_contiguous() else "channels_last")
+    return found
+
+
+def test_sparse_layers_keep_weights_and_state_in_ordinary_order_and_masked_ones_as_they_were():
+    model, optimizer, handle = start(
+        Stopwatch(*SPARSE_WINS), model=net().to(memory_format=torch.channels_last), density=0.2
+    )
+    held = handle.masks["0"]
+    stepped, step_present = [], handle.switch.step_present
+    handle.switch.step_present = lambda: stepped.append(found := step_present()) or found
+    train(model, optimizer, 3)
+    assert sparse_layers(handle) == ALL
+    assert formats(model, optimizer) == {"contiguous"}
+    assert [len(found) for found in stepped] == [0, 4, 4]
+    train(model, optimizer, 6, first=3)
+    assert handle.updates == 1
+    assert torch.equal(held, handle.masks["0"])
+    handle.execute("masked")
+    assert formats(model, optimizer) == {"channels_last"}
+    train(model, optimizer, 1, first=9)
+    assert formats(model, optimizer) == {"channels_last"}
+    assert all((sparse.parameter[~sparse.mask] == 0).all() for sparse in handle.parameters)
+
+
+def test_dense_decisions_leave_channels_last_alone():
+    model, optimizer, handle = start(Stopwatch(*DENSE_WINS), model=net().to(memory_format=torch.channels_last))
+    train(model, optimizer, 3)
+    assert sparse_layers(handle) == set()
+    assert formats(model, optimizer) == {"channels_last"}
+
+
+def test_deciding_again_times_the_dense_model_as_it_would_run():
+    stopwatch = Stopwatch(*SPARSE_WINS, runs=True)
+    model, optimizer, handle = start(stopwatch, model=net().to(memory_format=torch.channels_last))
+    train(model, optimizer, 2)
+    stopwatch.asked.clear()
+    os.remove(Timings().path)
+    handle.switch.auto.listen()
+    train(model, optimizer, 1, first=2)
+    convolutions = [key for key in stopwatch.asked if "Conv2d" in key]
+    assert convolutions
+    assert all("channels_last" in key for key in convolutions)
+    assert formats(model, optimizer) == {"contiguous"}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 9])
+def test_channels_last_runs_resume_bit_for_bit(steps):
+    def begin():
+        return start(Stopwatch(*SPARSE_WINS), model=net().to(memory_format=torch.channels_last), density=0.2)
+
+    model, optimizer, handle = begin()
+    train(model, optimizer, steps)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), handle.state_dict()))
+    expected = train(model, optimizer, 12, first=steps)
+    again, its_optimizer, its_handle = begin()
+    for part, state in zip((again, its_optimizer, its_handle), saved, strict=True):
+        part.load_state_dict(state)
+    assert train(again, its_optimizer, 12, first=steps) == expected
+    assert formats(again, its_optimizer) == formats(model, optimizer) == {"contiguous"}
+    for mine, theirs in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert torch.equal(optimizer.state[mine]["momentum_buffer"], its_optimizer.state[theirs]["momentum_buffer"])

@@ -95,6 +95,7 @@ def test_opcheck():
     leaves = [t.clone().requires_grad_() for t in (x, weight, torch.randn(8))]
     check = torch.library.opcheck
     check(torch.ops.regrow.sparse_forward.default, (*leaves, pattern.number))
+    check(torch.ops.regrow.sparse_forward.default, (*leaves, pattern.number, True))
     check(torch.ops.regrow.sparse_input_gradient.default, (grad, weight, pattern.number, 5, 5))
     check(torch.ops.regrow.sparse_weight_gradient.default, (x, grad, pattern.number))
     check(torch.ops.regrow.sparse_weight_gradient_.default, (torch.zeros(8, 6, 3, 3), x, grad, pattern.number))

@@ -122,3 +122,40 @@ def test_without_kernels_sparse_is_refused_and_masked_works(monkeypatch):
         start("sparse")
     model, optimizer, _ = start("masked")
     train(model, optimizer, 1)
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5))
+
+
+def check_compiled(make, backend):
+    """Past two topology updates and their windows, then another batch size: one graph inside windows and one outside."""
+    plain, its_optimizer, its_handle = start("sparse", model=make())
+    expected = train(plain, its_optimizer, 20)
+    model, optimizer, handle = start("sparse", model=make())
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    assert train(compiled, optimizer, 20) == pytest.approx(expected, rel=1e-4)
+    assert handle.updates == its_handle.updates == 2
+    assert 0 < handle.window.length(0) < 8
+    assert counters["stats"]["unique_graphs"] == 2
+    same = sum(int((mask == its_handle.masks[name]).sum()) for name, mask in handle.masks.items())
+    assert same >= 0.995 * handle.numel
+    x = torch.randn(7, 3, 8, 8)
+    torch.testing.assert_close(compiled.eval()(x), model.eval()(x))
+
+
+@pytest.mark.parametrize("make", [net, mlp])
+def test_compiled_models_train_alike(make):
+    check_compiled(make, "aot_eager")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("make", [net, mlp])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_generated_code_trains_alike(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    check_compiled(make, "inductor")

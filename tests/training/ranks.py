@@ -20,6 +20,7 @@ from torch import nn
 
 import regrow
 from regrow.config import Sparse
+from regrow.execution import native
 from regrow.training import processes as groups
 from regrow.training.main import train
 from regrow.training.run import Run
@@ -108,8 +109,8 @@ def resume_sparse(work, world):
     return resume(work, world, "sparse")
 
 
-def gradients(world, rank, sparse_traffic, steps=4):
-    """Gradients and bytes of some steps with masks, on this rank's own data."""
+def gradients(world, rank, sparse_traffic, steps=4, switches=False):
+    """Gradients and bytes of some steps with masks, on this rank's own data; with ``switches`` the execution changes meanwhile."""
     torch.manual_seed(0)
     network = tiny.tiny_net().to(memory_format=torch.channels_last).eval()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
@@ -120,6 +121,8 @@ def gradients(world, rank, sparse_traffic, steps=4):
         traffic.attach(wrapped)
     found, sent = [], []
     for step in range(steps):
+        if switches and step == 2:
+            handle.execute("sparse")
         images = torch.randn(5, 1, 12, 12, generator=torch.Generator().manual_seed(100 * rank + step))
         optimizer.zero_grad()
         before, window = traffic.sent, handle.needs_missing_gradients
@@ -134,13 +137,19 @@ def gradients(world, rank, sparse_traffic, steps=4):
 def traffic(work, world):
     def work_of(rank):
         groups.join()
-        plain, _, _ = gradients(world, rank, False)
-        packed, sent, dense = gradients(world, rank, True)
-        flat = [v for step in packed for grad in step for v in grad]
-        worst = max(abs(a - b) for a, b in zip(flat, (v for step in plain for grad in step for v in grad), strict=True))
-        (work / f"{rank}.json").write_text(
-            json.dumps({"worst": worst, "sent": sent, "dense": dense, "nonzero": any(flat)})
-        )
+        found = {}
+        for switches in (False, True)[: 1 + native.available()]:
+            plain, _, _ = gradients(world, rank, False, 6, switches)
+            packed, sent, dense = gradients(world, rank, True, 6, switches)
+            flat, other = ([v for step in run for grad in step for v in grad] for run in (packed, plain))
+            worst = max(abs(a - b) for a, b in zip(flat, other, strict=True))
+            found["switched" if switches else "kept"] = {
+                "worst": worst,
+                "sent": sent,
+                "dense": dense,
+                "nonzero": any(flat),
+            }
+        (work / f"{rank}.json").write_text(json.dumps(found))
         groups.leave()
 
     codes = fork(world, work / "traffic", work_of)

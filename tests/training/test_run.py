@@ -16,10 +16,11 @@ from torch import nn
 
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
-from regrow.execution import native
+from regrow.execution import measure, native
 from regrow.training.main import STOPPED
 from regrow.training.metrics import read_rows
 from regrow.training.run import Run
+from tests.execution.automatic import SPARSE_WINS, Stopwatch
 from tests.training import tiny
 from tests.training.test_resume import environment
 
@@ -229,6 +230,29 @@ def test_other_methods_train_and_resume(method, data, tmp_path):
     Run(config, tmp_path / "stopped", view=StopAt(11)).train()
     Run(config, tmp_path / "stopped").train()
     assert tiny.digests(tmp_path / "stopped") == tiny.digests(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+@pytest.mark.parametrize("window", [0.0, 0.5])
+def test_auto_moves_channels_last_weights_and_resumes_bit_for_bit(window, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "milliseconds", Stopwatch(*SPARSE_WINS))
+    sparse = Sparse(density=0.2, update_every=5, window_tolerance=window, execution="auto")
+    config = tiny.config(data, sparse=sparse, epochs=2, checkpoint_seconds=1e9)
+    whole = Run(config, tmp_path / "whole")
+    assert not whole.parts.network[3].weight.is_contiguous()
+    whole.train()
+    for stop in (1, 8):
+        folder = tmp_path / f"stopped{stop}"
+        Run(config, folder, view=StopAt(stop)).train()
+        resumed = Run(config, folder)
+        resumed.train()
+        runs = (whole.parts, resumed.parts)
+        for mine, theirs in zip(*(parts.network.parameters() for parts in runs), strict=True):
+            momenta = [p.optimizer.state[w]["momentum_buffer"] for p, w in zip(runs, (mine, theirs), strict=True)]
+            assert torch.equal(mine, theirs)
+            assert torch.equal(*momenta)
+            assert all(tensor.is_contiguous() for tensor in (mine, theirs, *momenta))
 
 
 def test_methods_in_rounds_are_refused(data, tmp_path):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.execution import native, ops  # noqa: F401  (registers the operators)
+from regrow.execution.arrival import left_layout
 from regrow.execution.gradient import GradientBuffer, SparseFunction
 from regrow.execution.pattern import SparsePattern, Window
 
@@ -118,12 +119,20 @@ class Execution:
         self.pattern = pattern
         self._module, self.buffer, self.dense = module, GradientBuffer(), False
         self.live = True
+        self.left_layout: str | None = None
+        self._looked = self._moved = False
+
+    def take_weight(self) -> None:
+        """Let a channels_last weight lie in ordinary order, in which kernels read it: else every pass copies it. `detach` puts it back."""
+        weight = self._module.weight
+        if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
+            weight.data, self._moved = weight.data.contiguous(), True
 
     def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
         """Take the mask of a topology update; lists are rebuilt at the next use."""
         self.pattern.update(mask, gradient_mask)
         self.buffer.forget()
-        self.live = True
+        self.live, self._looked = True, False
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""
@@ -133,15 +142,17 @@ class Execution:
         """The layer on features or 4-D maps."""
         if x.dtype != weight.dtype:
             x = x.to(weight.dtype)
-        if torch.compiler.is_compiling() and not self.dense:
-            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number)
+        if torch.compiler.is_compiling():
+            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number, self.dense)
+        if not self._looked and x.grad_fn is not None:
+            self.left_layout, self._looked = left_layout(x), True
         return SparseFunction.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""
         twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), self.pattern)
         twin.pattern = copy.deepcopy(self.pattern, memo)
-        twin.live = False
+        twin.live, twin._moved = False, self._moved
         return twin
 
     def detach(self) -> None:
@@ -149,6 +160,9 @@ class Execution:
         if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
             dense = {sparse: dense for dense, sparse in _SPARSE_CLASS.items()}
             self._module.__class__ = dense[type(self._module)]
+        if self._moved:
+            weight, self._moved = self._module.weight, False
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def attach(module: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -118,13 +119,24 @@ class Switch:
         if self.auto is not None:
             from regrow.execution.reasons import explain
 
-            return explain(self.auto, densities, self._reasons)
+            return self._with_hints(explain(self.auto, densities, self._reasons))
         title, rows = f"execution: {self.execution}", []
         for name, density in densities.items():
             how = "sparse" if name in self._sparse else "masked"
             reason = "native kernels" if how == "sparse" else self._reasons.get(name, "execution is 'masked'")
             rows.append(Choice(name, density, how, reason))
-        return Explanation(tuple(rows), title)
+        return self._with_hints(Explanation(tuple(rows), title))
+
+    def _with_hints(self, table: Explanation) -> Explanation:
+        """Say where activations left the kernels' layout before a sparse layer."""
+        places = {name: execution.left_layout for name, execution in self._sparse.items() if execution.left_layout}
+        rows = (
+            replace(row, reason=f"{row.reason}; its input left the layout in {places[row.layer]}")
+            if row.layer in places
+            else row
+            for row in table
+        )
+        return replace(table, rows=tuple(rows))
 
     @property
     def decisions(self) -> int:
@@ -164,9 +176,15 @@ class Switch:
                 mask, reach = self.network.mask(layer), self.network.of(layer).reach
                 self._sparse[layer.name] = execution_of(layer.module) or attach(layer.module, mask, reach)
                 self._sparse[layer.name].update(mask, reach)
+                # Data parallelism lays its buckets of gradients out once, in the order of the weights.
+                if self.network.ranks.size == 1:
+                    self._sparse[layer.name].take_weight()
             elif layer.name in self._sparse:
                 self._sparse.pop(layer.name).detach()
                 self.network.of(layer).arrives_masked = False
+            else:
+                continue
+            self.network.of(layer).follow_layout()
         if self._model is not None:
             (travel if wanted else settle)(self._model)
 
