@@ -58,6 +58,7 @@ class Dataset(ABC):
         rank: int = 0,
         world: int = 1,
         drop_last: bool = False,
+        samples_innermost: bool = False,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of one epoch: float32 images, normalised and where asked augmented, and int64 labels.
 
@@ -72,13 +73,14 @@ class Dataset(ABC):
             rank: number of this process.
             world: number of processes.
             drop_last: leave out a last batch that is not full.
+            samples_innermost: images may lie in memory as sparse kernels like them, where that costs nothing.
         """
         # Not a generator itself: wrong arguments are reported at the call, not at the first batch.
         plan = EpochPlan(len(self), batch_size, epoch, seed, start_step, rank, world, drop_last, self.shuffle)
-        return self._produce(plan)
+        return self._produce(plan, samples_innermost)
 
     @abstractmethod
-    def _produce(self, plan: EpochPlan) -> Iterator[tuple[Tensor, Tensor]]:
+    def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a plan."""
 
     def __repr__(self) -> str:

@@ -142,7 +142,7 @@ class ImageFolder(Dataset):
         """Number of files."""
         return len(self._listing.paths)
 
-    def _produce(self, plan: EpochPlan) -> Iterator[tuple[Tensor, Tensor]]:
+    def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         order = plan.order()
         pending: deque[_Decoding] = deque()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="regrow-decode")

@@ -57,6 +57,7 @@ _SIGNATURES = {
     "stack_backward": "pippn",
     "transpose": "pnnp",
     "keep_present": "ppn",
+    "load_images": "ppnnnpppi",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",

@@ -124,8 +124,9 @@ class Run:
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         start = self.step % self.steps_per_epoch
-        settings, me = self.config.data, self.processes
-        return self.parts.train.batches(self.epoch, settings.batch, self.config.seed, start, me.rank, me.world)
+        settings, me, sparse = self.config.data, self.processes, self.config.sparse.execution == "sparse"
+        place = (self.epoch, settings.batch, self.config.seed, start, me.rank, me.world)
+        return self.parts.train.batches(*place, samples_innermost=sparse)
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
         parts, config = self.parts, self.config
