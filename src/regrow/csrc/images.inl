@@ -1,5 +1,5 @@
-// Batches of images: bytes of chosen samples become normalised numbers, y = x * scale + shift per channel, in one pass. Included once per
-// instruction set.
+// Batches of images in the kernels' layout: bytes of chosen samples become normalised numbers, y = x * scale + shift per channel, samples
+// innermost, in one pass. Included once per instruction set.
 
 // Rounded after the product and after the sum, as torch does it, also where one instruction could do both.
 template <class T>
@@ -21,19 +21,9 @@ REGROW_INLINE Vec<T> widened(const uint8_t* x) {
   return wide;
 }
 
-// One image as it is stored: y[channel][pixel].
+// Eight or fewer samples from the n-th on: y[channel][pixel][sample].
 template <class T>
-void load_image(const uint8_t* image, int64_t channels, int64_t pixels, const T* scale, const T* shift, T* y) {
-  for (int64_t c = 0; c < channels; c++, image += pixels, y += pixels) {
-    int64_t p = 0;
-    for (; p + kLanes <= pixels; p += kLanes) loose(y + p) = normalised<T>(widened<T>(image + p), scale[c], shift[c]);
-    for (; p < pixels; p++) y[p] = normalised<T>(Vec<T>{} + T(image[p]), scale[c], shift[c])[0];
-  }
-}
-
-// Eight or fewer samples from the n-th on, samples innermost: y[channel][pixel][sample].
-template <class T>
-void load_images_across(const uint8_t* images, const int64_t* chosen, int64_t count, int64_t n, int64_t samples, int64_t channels, int64_t pixels,
+void load_few_images(const uint8_t* images, const int64_t* chosen, int64_t count, int64_t n, int64_t samples, int64_t channels, int64_t pixels,
                         const T* scale, const T* shift, T* y) {
   const int64_t size = channels * pixels;
   alignas(64) T block[kLanes * kLanes];
@@ -56,15 +46,19 @@ void load_images_across(const uint8_t* images, const int64_t* chosen, int64_t co
   }
 }
 
+// Samples lie anywhere in memory: ask for the next ones while these are computed.
+inline void fetch_images(const uint8_t* images, const int64_t* chosen, int64_t begin, int64_t end, int64_t size) {
+  for (int64_t k = begin; k < end; k++)
+    for (int64_t i = 0; i < size; i += 64) __builtin_prefetch(images + chosen[k] * size + i);
+}
+
 template <class T>
 void load_images(const uint8_t* images, const int64_t* chosen, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift, T* y,
-                 bool samples_innermost, int part, int parts) {
+                 int part, int parts) {
   const Range mine = share((samples + kLanes - 1) / kLanes, part, parts);
   for (int64_t n = mine.begin * kLanes; n < mine.end * kLanes && n < samples; n += kLanes) {
-    const int64_t count = samples - n < kLanes ? samples - n : kLanes, size = channels * pixels;
-    if (samples_innermost)
-      load_images_across(images, chosen, count, n, samples, channels, pixels, scale, shift, y);
-    else
-      for (int64_t k = n; k < n + count; k++) load_image(images + chosen[k] * size, channels, pixels, scale, shift, y + k * size);
+    const int64_t count = samples - n < kLanes ? samples - n : kLanes;
+    fetch_images(images, chosen, n + count, n + 2 * count < samples ? n + 2 * count : samples, channels * pixels);
+    load_few_images(images, chosen, count, n, samples, channels, pixels, scale, shift, y);
   }
 }

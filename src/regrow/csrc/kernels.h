@@ -14,7 +14,7 @@ struct Kernels {
   void (*channel_statistics)(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts);
   void (*scale_shift)(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts);
   void (*load_images)(const uint8_t* images, const int64_t* chosen, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift,
-                      T* y, bool samples_innermost, int part, int parts);
+                      T* y, int part, int parts);
   void (*keep_present)(T* x, const uint8_t* mask, Range mine);
   void (*rectify)(T* y, Range mine);
   void (*rectify_gradient)(const T* y, T* g, Range mine);

@@ -60,33 +60,22 @@ class ArrayDataset(Dataset):
     def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.from_numpy(plan.order())
         outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
-        native = outcomes is None and self._images.dtype == torch.uint8 and available()
+        native = samples_innermost and outcomes is None and self._images.dtype == torch.uint8 and available()
         for start, stop in plan:
             chosen = order[start:stop]
-            if native:
-                images = self._load(chosen, samples_innermost)
-            else:
-                images = self._images.index_select(0, chosen)
-                if self._augment is not None and outcomes is not None:
-                    images = self._augment(images, outcomes.index_select(0, chosen))
-                images = self._affine(images)
+            images = self._load(chosen) if native else self._make(chosen, outcomes)
             yield images, self._labels.index_select(0, chosen)
 
-    def _load(self, chosen: Tensor, samples_innermost: bool) -> Tensor:
-        """The same numbers as `Affine` makes, in one native pass."""
-        channels, height, width = self.shape
-        shape = (chosen.shape[0], channels, height, width)
-        images = torch.empty_strided(shape, travel_strides(shape)) if samples_innermost else torch.empty(shape)
-        sizes, affine = (chosen.shape[0], channels, height * width), self._affine
-        call(
-            "load_images",
-            torch.float32,
-            self._images,
-            chosen,
-            *sizes,
-            affine.scale,
-            affine.shift,
-            images,
-            samples_innermost,
-        )
+    def _make(self, chosen: Tensor, outcomes: Tensor | None) -> Tensor:
+        images = self._images.index_select(0, chosen)
+        if self._augment is not None and outcomes is not None:
+            images = self._augment(images, outcomes.index_select(0, chosen))
+        return self._affine(images)
+
+    def _load(self, chosen: Tensor) -> Tensor:
+        """The same numbers, samples innermost, in one native pass."""
+        shape, pixels, affine = (chosen.shape[0], *self.shape), self.shape[1] * self.shape[2], self._affine
+        images = torch.empty_strided(shape, travel_strides(shape))
+        sizes = (chosen.shape[0], self.shape[0], pixels)
+        call("load_images", torch.float32, self._images, chosen, *sizes, affine.scale, affine.shift, images)
         return images

@@ -57,7 +57,7 @@ _SIGNATURES = {
     "stack_backward": "pippn",
     "transpose": "pnnp",
     "keep_present": "ppn",
-    "load_images": "ppnnnpppi",
+    "load_images": "ppnnnppp",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",
