@@ -33,7 +33,7 @@ struct Geometry {
 
 enum class Pass { forward, input_gradient };
 
-// The register tile: rows x cols output pixels of one output channel. kernels.inc lists those that exist.
+// The register tile: rows x cols output pixels of one output channel. tiles.inc lists those that exist.
 struct Tile {
   int rows, cols;
 };
