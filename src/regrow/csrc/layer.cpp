@@ -55,7 +55,7 @@ template <class T>
 void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const {
   if (samples == 0) return;
   static thread_local Scratch scratch;
-  T* values = scratch.get<T>(plan.entries() + kListPadding);
+  T* values = scratch.get<T>(plan.entries());
   for (const Stencil& s : plan.stencils) {
     list_values(s, weights, values);
     const int64_t lanes = samples * s.lanes_per_sample;
@@ -80,7 +80,7 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
     const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / kLanes);
-    const size_t stride = (s.entries() + kListPadding + 15) / 16 * 16;
+    const size_t stride = (s.entries() + 15) / 16 * 16;  // whole cache lines
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));

@@ -19,7 +19,6 @@ namespace regrow {
 
 constexpr int kLanes = 8;           // samples in one vector
 constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
-constexpr int kListPadding = 8;     // readable entries behind the last list
 constexpr int kVisitPadding = 2;    // readable visits behind the last block
 
 struct Geometry {

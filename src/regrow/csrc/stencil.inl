@@ -12,6 +12,14 @@ REGROW_INLINE void fetch_tile(const T* tile, const Visit* visit) {
   REGROW_UNROLL for (int t = 0; t < P; t += kLine / int(kLanes * sizeof(T))) __builtin_prefetch(next + t * kLanes);
 }
 
+// Where the tile's pixels lie in the packed input, from an entry's unit on.
+template <int V, int S>
+struct Shape {
+  int64_t row_pitch, col_pitch;
+  explicit Shape(const Stencil& s) : row_pitch(s.row_stride * s.halo_cols * V * kLanes), col_pitch((S ? S : s.col_stride) * V * kLanes) {}
+  REGROW_INLINE int64_t at(int row, int col) const { return row * row_pitch + col * (S ? S * V * kLanes : col_pitch); }
+};
+
 // ---- forward ----
 
 template <class T, int R, int C, int V, int S>
@@ -24,32 +32,39 @@ struct ForwardTiles {
 
   void begin(T*, size_t, int, int, const Place&) const {}
 
-  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& ahead) const {
+  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& shared) const {
+    // Local copies: the compiler must assume that storing sums changes whatever else is in memory.
+    Ahead ahead = shared;
+    const Shape<V, S> shape(s);
+    const uint32_t* const unit = s.unit.data();
+    const T *const value = values, *const biases = bias;
+    const int pixels_per_bias = s.pixels_per_bias;
     for (; visit < last; visit++) {
       ahead.fetch();
       fetch_tile<T, P>(sums, visit);
       T* mine = sums + (size_t)visit->slot * P * kLanes;
       Vec<T> sum[P];
       if (visit->first) {
-        const Vec<T> start = (bias ? bias[(out + visit->slot) / s.pixels_per_bias] : T(0)) - Vec<T>{};
+        const Vec<T> start = (biases ? biases[(out + visit->slot) / pixels_per_bias] : T(0)) - Vec<T>{};
         REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = start;
       } else {
         REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = at(mine + t * kLanes);
       }
-      accumulate(sum, packed, s.unit.data() + visit->begin, values + visit->begin, values + visit->end);
+      accumulate(sum, shape, packed, unit + visit->begin, value + visit->begin, value + visit->end);
       REGROW_UNROLL for (int t = 0; t < P; t++) at(mine + t * kLanes) = sum[t];
     }
+    shared = ahead;
   }
 
   // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel].
-  REGROW_INLINE void accumulate(Vec<T> (&sum)[P], const T* packed, const uint32_t* unit, const T* value, const T* end) const {
-    const int row_pitch = s.row_stride * s.halo_cols * V * kLanes, step = (S ? S : s.col_stride) * V * kLanes;
+  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<V, S>& shape, const T* packed, const uint32_t* unit, const T* value,
+                                       const T* end) {
     for (; value < end; value++, unit++) {
       const Vec<T> w = *value - Vec<T>{};
       const T* x = packed + (size_t)*unit * (V * kLanes);
       REGROW_UNROLL for (int i = 0; i < R; i++) {
         REGROW_UNROLL for (int j = 0; j < C; j++) {
-          REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + i * row_pitch + j * step + v * kLanes);
+          REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + shape.at(i, j) + v * kLanes);
         }
       }
     }
@@ -62,23 +77,32 @@ struct ForwardTiles {
 
 // ---- weight gradient: d value_k = sum over pixels and lanes of grad_out[pixel] * packed[unit_k + pixel] ----
 
-// sums[0..3] += the lane sums of four vectors; only the first `valid` are real.
 template <class T>
-REGROW_INLINE void add_lane_sums(T* sums, const Vec<T> (&v)[4], int valid) {
+REGROW_INLINE T lane_sum(const Vec<T>& v) {
 #ifdef REGROW_AVX2
   if constexpr (sizeof(T) == 4) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    const __m128 two = _mm_hadd_ps(four, four);
+    return _mm_cvtss_f32(_mm_hadd_ps(two, two));
+  }
+#endif
+  T total = 0;
+  for (int n = 0; n < kLanes; n++) total += v[n];
+  return total;
+}
+
+// sums[0 .. N) += the lane sums of N vectors.
+template <class T, int N>
+REGROW_INLINE void add_lane_sums(T* sums, const Vec<T> (&v)[N]) {
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4 && N == 4) {
     const __m256 h = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[0], (__m256)v[1]), _mm256_hadd_ps((__m256)v[2], (__m256)v[3]));
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
-    const __m128i real = _mm_cmpgt_epi32(_mm_set1_epi32(valid), _mm_setr_epi32(0, 1, 2, 3));
-    _mm_storeu_ps((float*)sums, _mm_add_ps(_mm_loadu_ps((float*)sums), _mm_and_ps(_mm_castsi128_ps(real), four)));
+    _mm_storeu_ps((float*)sums, _mm_add_ps(_mm_loadu_ps((float*)sums), four));
     return;
   }
 #endif
-  for (int i = 0; i < 4 && i < valid; i++) {
-    T total = 0;
-    for (int n = 0; n < kLanes; n++) total += v[i][n];
-    sums[i] += total;
-  }
+  for (int i = 0; i < N; i++) sums[i] += lane_sum<T>(v[i]);
 }
 
 template <class T, int R, int C, int V, int S>
@@ -102,33 +126,42 @@ struct GradientTiles {
         }
   }
 
-  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& ahead) const {
-    const int row_pitch = s.row_stride * s.halo_cols * V * kLanes, step = (S ? S : s.col_stride) * V * kLanes;
-    const uint32_t* unit = s.unit.data();
+  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& shared) const {
+    Ahead ahead = shared;
+    const Shape<V, S> shape(s);
+    const uint32_t* const unit = s.unit.data();
+    T* const total = sums;
     for (; visit < last; visit++) {
       ahead.fetch();
       fetch_tile<T, P>(grads, visit);
       const T* mine = grads + (size_t)visit->slot * P * kLanes;
       Vec<T> g[P];
       REGROW_UNROLL for (int t = 0; t < P; t++) g[t] = at(mine + t * kLanes);
-      for (uint32_t k = visit->begin; k < visit->end; k += 4) {  // reads up to three entries of the next list: their sums are dropped
-        Vec<T> sum[4] = {};
-        const T *x0 = packed + (size_t)unit[k] * (V * kLanes), *x1 = packed + (size_t)unit[k + 1] * (V * kLanes),
-                *x2 = packed + (size_t)unit[k + 2] * (V * kLanes), *x3 = packed + (size_t)unit[k + 3] * (V * kLanes);
-        REGROW_UNROLL for (int i = 0; i < R; i++) {
-          REGROW_UNROLL for (int j = 0; j < C; j++) {
-            REGROW_UNROLL for (int v = 0; v < V; v++) {
-              const int t = (i * C + j) * V + v, shift = i * row_pitch + j * step + v * kLanes;
-              sum[0] += g[t] * at(x0 + shift);
-              sum[1] += g[t] * at(x1 + shift);
-              sum[2] += g[t] * at(x2 + shift);
-              sum[3] += g[t] * at(x3 + shift);
-            }
-          }
-        }
-        add_lane_sums<T>(sums + k, sum, int(visit->end - k));
+      uint32_t k = visit->begin;
+      for (; k + 4 <= visit->end; k += 4) add_products<4>(g, shape, packed, unit + k, total + k);
+      switch (visit->end - k) {
+        case 1: add_products<1>(g, shape, packed, unit + k, total + k); break;
+        case 2: add_products<2>(g, shape, packed, unit + k, total + k); break;
+        case 3: add_products<3>(g, shape, packed, unit + k, total + k); break;
       }
     }
+    shared = ahead;
+  }
+
+  // The inner loop: for N entries at once, sums[n] += sum over pixels and lanes of g[pixel] * packed[unit_n + pixel].
+  template <int N>
+  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<V, S>& shape, const T* packed, const uint32_t* unit, T* sums) {
+    Vec<T> sum[N] = {};
+    const T* x[N];
+    REGROW_UNROLL for (int n = 0; n < N; n++) x[n] = packed + (size_t)unit[n] * (V * kLanes);
+    REGROW_UNROLL for (int i = 0; i < R; i++) {
+      REGROW_UNROLL for (int j = 0; j < C; j++) {
+        REGROW_UNROLL for (int v = 0; v < V; v++) {
+          REGROW_UNROLL for (int n = 0; n < N; n++) sum[n] += g[(i * C + j) * V + v] * at(x[n] + shape.at(i, j) + v * kLanes);
+        }
+      }
+    }
+    add_lane_sums<T, N>(sums, sum);
   }
 
   void end(const T*, size_t, int, int, const Place&) const {}
