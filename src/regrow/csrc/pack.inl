@@ -122,23 +122,32 @@ struct Ahead {
   }
 };
 
-// What pack(channel, channels, p) will read, spread over `visits`.
+// Pixels of a map.
+struct Box {
+  int top, left, bottom, right;
+};
+
+// What reading a box of some channels of maps will touch, spread over `visits`.
 template <class T>
-Ahead look_ahead(const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p, int64_t visits) {
-  int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
-  const int bottom = top + s.halo_rows < s.in_rows ? top + s.halo_rows : s.in_rows;
-  const int right = left + s.halo_cols < s.in_cols ? left + s.halo_cols : s.in_cols;
-  top = top < 0 ? 0 : top, left = left < 0 ? 0 : left;
+Ahead look_ahead(const T* maps, int map_rows, int map_cols, const Box& box, int channel, int channels, int64_t lanes, const Place& p, int64_t visits) {
+  const int bottom = box.bottom < map_rows ? box.bottom : map_rows, right = box.right < map_cols ? box.right : map_cols;
+  const int top = box.top < 0 ? 0 : box.top, left = box.left < 0 ? 0 : box.left;
   Ahead a;
   if (bottom <= top || right <= left || visits == 0) return a;
   const bool whole = p.lanes == lanes;  // pixels of a row are one run
-  a.channel = reinterpret_cast<const char*>(x + (((int64_t)channel * s.in_rows + top) * s.in_cols + left) * lanes + p.lane);
+  a.channel = reinterpret_cast<const char*>(maps + (((int64_t)channel * map_rows + top) * map_cols + left) * lanes + p.lane);
   a.channels = channels, a.rows = bottom - top, a.cols = whole ? 1 : right - left;
-  a.col_pitch = lanes * (int64_t)sizeof(T), a.row_pitch = s.in_cols * a.col_pitch, a.channel_pitch = s.in_rows * a.row_pitch;
+  a.col_pitch = lanes * (int64_t)sizeof(T), a.row_pitch = map_cols * a.col_pitch, a.channel_pitch = map_rows * a.row_pitch;
   a.run_bytes = (whole ? right - left : 1) * (int64_t)sizeof(T) * p.lanes;
   const int64_t lines = (a.run_bytes + kLine - 1) / kLine * a.cols * a.rows * channels;
   a.per_visit = int((lines + visits - 1) / visits);
   return a;
+}
+
+// The input of the tile at p, with its halo.
+inline Box input_box(const Stencil& s, const Place& p) {
+  const int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
+  return {top, left, top + s.halo_rows, left + s.halo_cols};
 }
 
 // First lane of output pixel (i, j) of the tile.

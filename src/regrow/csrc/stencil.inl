@@ -32,7 +32,9 @@ struct ForwardTiles {
 
   void begin(T*, size_t, int, int, const Place&) const {}
 
-  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& shared) const {
+  const T* outputs_read() const { return nullptr; }
+
+  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& shared, Ahead&) const {
     // Local copies: the compiler must assume that storing sums changes whatever else is in memory.
     Ahead ahead = shared;
     const Shape<V, S> shape(s);
@@ -126,13 +128,16 @@ struct GradientTiles {
         }
   }
 
-  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& shared) const {
+  const T* outputs_read() const { return grad_out; }
+
+  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& shared, Ahead& outputs) const {
     Ahead ahead = shared;
     const Shape<V, S> shape(s);
     const uint32_t* const unit = s.unit.data();
     T* const total = sums;
     for (; visit < last; visit++) {
       ahead.fetch();
+      outputs.fetch();
       fetch_tile<T, P>(grads, visit);
       const T* mine = grads + (size_t)visit->slot * P * kLanes;
       Vec<T> g[P];

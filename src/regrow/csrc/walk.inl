@@ -58,7 +58,18 @@ Ahead after_block(const Stencil& s, const Grid& g, const T* x, int64_t lanes, in
     if (item + 1 == items) return {};
     p = place_of<R, C, V>(g, item + 1, lanes), b = 0;
   }
-  return look_ahead(s, x, lanes, b * s.in_block, channels_of(s, b), p, visits);
+  return look_ahead(x, s.in_rows, s.in_cols, input_box(s, p), b * s.in_block, channels_of(s, b), lanes, p, visits);
+}
+
+// Starts to fetch the output gradients (null: not read) of the next item. Weight gradients use forward stencils, whose outputs are the
+// whole map.
+template <class T, int R, int C, int V>
+Ahead after_item(const Stencil& s, const Grid& g, const T* grad_out, int64_t lanes, int64_t next, int64_t items, int64_t visits) {
+  if (!grad_out || s.matrix || next == items) return {};
+  const Place p = place_of<R, C, V>(g, next, lanes);
+  const int out = int(next / (g.lane_groups * g.pixel_tiles)) * s.out_block;
+  const int outs = s.out_channels - out < s.out_block ? s.out_channels - out : s.out_block;
+  return look_ahead(grad_out, s.out_rows, s.out_cols, {p.row, p.col, p.row + R, p.col + C}, out, outs, lanes, p, visits * p.octets);
 }
 
 // Walks a thread's items: begin(out, outs, place), then block(visits, octet's packed input, octet) for every block and octet, then end.
@@ -83,8 +94,10 @@ void walk(const Stencil& s, const T* x, int64_t lanes, int part, int parts, Body
       if (begin[b] == begin[b + 1]) continue;
       pack<T, V>(packed, packed_octet, s, x, lanes, b * s.in_block, channels_of(s, b), p);
       Ahead ahead = after_block<T, R, C, V>(s, g, x, lanes, item, mine.end, b, begin);
+      Ahead outputs;
+      if (b + 1 == s.in_blocks()) outputs = after_item<T, R, C, V>(s, g, body.outputs_read(), lanes, item + 1, mine.end, begin[b + 1] - begin[b]);
       for (int o = 0; o < p.octets; o++)
-        body.block(s.visits.data() + begin[b], s.visits.data() + begin[b + 1], packed + o * packed_octet, tile + o * outs_octet, out, ahead);
+        body.block(s.visits.data() + begin[b], s.visits.data() + begin[b + 1], packed + o * packed_octet, tile + o * outs_octet, out, ahead, outputs);
     }
     body.end(tile, outs_octet, out, outs, p);
   }
