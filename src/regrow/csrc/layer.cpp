@@ -6,7 +6,27 @@
 namespace regrow {
 namespace {
 
-constexpr int kAhead = 32;  // positions prefetched: dense weights come from memory, a cache line each
+constexpr int kAhead = 64;       // weights prefetched
+constexpr int64_t kSparse = 12;  // places of a dense-shaped tensor per present weight
+
+// Calls move(i) for all of `mine`, with memory[index[i]] on its way to a cache of this level (3: L1, 2: L2).
+template <int Level, class T, class Move>
+void move_ahead(const T* memory, const uint32_t* index, Range mine, Move move) {
+  int64_t i = mine.begin;
+  for (; i + kAhead < mine.end; i++) {
+    __builtin_prefetch(memory + index[i + kAhead], 0, Level);
+    move(i);
+  }
+  for (; i < mine.end; i++) move(i);
+}
+
+// The same for a dense-shaped tensor in its own order. Where hardly two weights share a cache line, each is a miss to memory: L2 has more
+// of them in flight than L1. Where many do, the hardware has seen the stream and L1 is nearer.
+template <class T, class Move>
+void move_dense(const T* dense, const uint32_t* position, Range mine, Move move) {
+  const bool sparse = mine.begin < mine.end && position[mine.end - 1] - position[mine.begin] >= kSparse * (mine.end - mine.begin);
+  sparse ? move_ahead<2>(dense, position, mine, move) : move_ahead<3>(dense, position, mine, move);
+}
 
 // sums[0] += sums[1] + ... : partial sums of the threads, added in a fixed order.
 template <class T>
@@ -35,9 +55,9 @@ template <class T>
 void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const {
   if (samples == 0) return;
   static thread_local Scratch scratch;
-  T* values = scratch.get<T>(plan.entries() + kListPadding);
+  T* values = scratch.get<T>(plan.entries());
   for (const Stencil& s : plan.stencils) {
-    gather(weights, s.source.data(), int64_t(s.entries()), values);
+    list_values(s, weights, values);
     const int64_t lanes = samples * s.lanes_per_sample;
     const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries()) + s.out_channels) / kLanes);
     parallel(parts, [&](int part) { kernels.forward(s, x, values, bias, y, lanes, part, parts); });
@@ -60,7 +80,7 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
     const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / kLanes);
-    const size_t stride = (s.entries() + kListPadding + 15) / 16 * 16;
+    const size_t stride = (s.entries() + 15) / 16 * 16;  // whole cache lines
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
@@ -73,16 +93,19 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
 }
 
 template <class T>
+void Runner<T>::list_values(const Stencil& s, const T* weights, T* values) const {
+  const int parts = parts_for(int64_t(s.entries()));
+  const uint32_t* source = s.source.data();
+  parallel(parts, [&](int part) {
+    move_ahead<3>(weights, source, share(int64_t(s.entries()), part, parts), [&](int64_t k) { values[k] = weights[source[k]]; });
+  });
+}
+
+template <class T>
 void Runner<T>::gather(const T* dense, const uint32_t* position, int64_t count, T* present) const {
   const int parts = parts_for(count);
   parallel(parts, [&](int part) {
-    const Range mine = share(count, part, parts);
-    int64_t i = mine.begin;
-    for (; i + kAhead < mine.end; i++) {
-      __builtin_prefetch(dense + position[i + kAhead]);
-      present[i] = dense[position[i]];
-    }
-    for (; i < mine.end; i++) present[i] = dense[position[i]];
+    move_dense(dense, position, share(count, part, parts), [&](int64_t i) { present[i] = dense[position[i]]; });
   });
 }
 
@@ -90,13 +113,7 @@ template <class T>
 void Runner<T>::scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const {
   const int parts = parts_for(count);
   parallel(parts, [&](int part) {
-    const Range mine = share(count, part, parts);
-    int64_t i = mine.begin;
-    for (; i + kAhead < mine.end; i++) {
-      __builtin_prefetch(dense + position[i + kAhead], 1);
-      dense[position[i]] = present[i];
-    }
-    for (; i < mine.end; i++) dense[position[i]] = present[i];
+    move_dense(dense, position, share(count, part, parts), [&](int64_t i) { dense[position[i]] = present[i]; });
   });
 }
 

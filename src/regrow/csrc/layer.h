@@ -26,6 +26,7 @@ struct Runner {
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 
  private:
+  void list_values(const Stencil& s, const T* weights, T* values) const;
   void present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
   void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;
 };

@@ -106,7 +106,7 @@ void write_lists(Stencil& s, std::vector<Entry>& entries) {
     s.block_begin.push_back(uint32_t(s.visits.size()));
   }
   s.visits.resize(s.visits.size() + kVisitPadding);
-  s.unit.assign(entries.size() + kListPadding, 0);
+  s.unit.resize(entries.size());
   s.source.resize(entries.size());
   for (const Entry& e : entries) {  // entries arrive ordered by input channel, then tap
     const int b = e.in / s.in_block;

@@ -19,7 +19,6 @@ namespace regrow {
 
 constexpr int kLanes = 8;           // samples in one vector
 constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
-constexpr int kListPadding = 8;     // readable entries behind the last list
 constexpr int kVisitPadding = 2;    // readable visits behind the last block
 
 struct Geometry {
@@ -33,7 +32,7 @@ struct Geometry {
 
 enum class Pass { forward, input_gradient };
 
-// The register tile: rows x cols output pixels of one output channel. kernels.inc lists those that exist.
+// The register tile: rows x cols output pixels of one output channel. tiles.inc lists those that exist.
 struct Tile {
   int rows, cols;
 };

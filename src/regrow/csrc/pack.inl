@@ -1,0 +1,189 @@
+// Between tensors of [pixels][lanes] and tiles in scratch memory: packing, unpacking, prefetching. Included by walk.inl.
+
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // outputs that no cache would hold until they are read
+constexpr int kLine = 64;                           // bytes
+
+template <class T>
+using Vec = typename Simd<T>::Vec;
+template <class T>
+using Loose = typename Simd<T>::Loose;
+
+template <class T>
+REGROW_INLINE const Vec<T>& at(const T* p) { return *reinterpret_cast<const Vec<T>*>(p); }
+template <class T>
+REGROW_INLINE Vec<T>& at(T* p) { return *reinterpret_cast<Vec<T>*>(p); }
+template <class T>
+REGROW_INLINE const Loose<T>& loose(const T* p) { return *reinterpret_cast<const Loose<T>*>(p); }
+template <class T>
+REGROW_INLINE Loose<T>& loose(T* p) { return *reinterpret_cast<Loose<T>*>(p); }
+
+// The first `count` of eight lanes, zeros behind; reads nothing behind the last.
+template <class T>
+REGROW_INLINE Vec<T> first_lanes(const T* from, int count) {
+  if (count >= kLanes) return loose(from);
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (Vec<T>)_mm256_maskload_ps((const float*)from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+  }
+#endif
+  Vec<T> v{};
+  for (int n = 0; n < count; n++) v[n] = from[n];
+  return v;
+}
+
+// Writes past the caches where the instruction set can; `to` is aligned.
+template <class T>
+REGROW_INLINE void stream(T* to, const Vec<T>& v) {
+#ifdef REGROW_AVX2
+  if constexpr (sizeof(T) == 4) return _mm256_stream_ps((float*)to, (__m256)v);
+#endif
+  at(to) = v;
+}
+
+REGROW_INLINE void finish_streams() {
+#ifdef REGROW_AVX2
+  _mm_sfence();
+#endif
+}
+
+// Where one tile lies.
+struct Place {
+  int row, col;  // first output pixel, in the stencil's own grid
+  int64_t lane;  // first lane
+  int lanes;     // lanes in use
+  int octets;    // ceil(lanes / (V * 8))
+};
+
+// One pixel's lanes, split over octets: to[octet][V*8] <- from[lanes], zeros behind the last lane.
+template <class T, int V>
+REGROW_INLINE void split(T* to, size_t octet_size, const T* from, const Place& p) {
+  constexpr int width = V * kLanes;
+  const int whole = p.lanes / width, rest = p.lanes % width;
+  for (int o = 0; o < whole; o++, to += octet_size, from += width)
+    REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = loose(from + v);
+  if (rest)
+    REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = v < rest ? first_lanes(from + v, rest - v) : Vec<T>{};
+}
+
+template <class T, int V>
+REGROW_INLINE void clear(T* to, size_t octet_size, int pixels, const Place& p) {
+  for (int o = 0; o < p.octets; o++, to += octet_size)
+    for (int i = 0; i < pixels * V; i++) at(to + i * kLanes) = Vec<T>{};
+}
+
+// packed[octet][channel][halo row][halo col][V*8 lanes] <- x, zero outside the map.
+template <class T, int V>
+void pack(T* packed, size_t octet_size, const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p) {
+  constexpr int width = V * kLanes;
+  const int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
+  int from = left < 0 ? -left : 0, to = s.in_cols - left < s.halo_cols ? s.in_cols - left : s.halo_cols;
+  if (from >= to) from = to = s.halo_cols;
+  for (int c = 0; c < channels; c++)
+    for (int r = 0; r < s.halo_rows; r++) {
+      T* out = packed + (size_t)(c * s.halo_rows + r) * s.halo_cols * width;
+      const int row = top + r;
+      if (row < 0 || row >= s.in_rows) {
+        clear<T, V>(out, octet_size, s.halo_cols, p);
+        continue;
+      }
+      const int64_t pixel = ((int64_t)(channel + c) * s.in_rows + row) * s.in_cols + left;
+      if (from > 0) clear<T, V>(out, octet_size, from, p);
+      for (int q = from; q < to; q++) split<T, V>(out + q * width, octet_size, x + (pixel + q) * lanes + p.lane, p);
+      if (to < s.halo_cols) clear<T, V>(out + to * width, octet_size, s.halo_cols - to, p);
+    }
+}
+
+// Fetches into L2 what the next pack will read, a few cache lines per visit of the present block.
+struct Ahead {
+  const char *line = nullptr, *end = nullptr;  // of the present run
+  const char* channel = nullptr;               // first run of the present channel
+  int64_t run_bytes = 0, col_pitch = 0, row_pitch = 0, channel_pitch = 0;
+  int cols = 0, rows = 0, col = 0, row = 0;
+  int channels = 0;   // left
+  int per_visit = 0;  // lines
+
+  REGROW_INLINE void fetch() {
+    for (int i = 0; i < per_visit; i++, line += kLine) {
+      if (line >= end && !next_run()) return;
+      __builtin_prefetch(line, 0, 2);
+    }
+  }
+
+  bool next_run() {
+    if (channels == 0) {
+      per_visit = 0;
+      return false;
+    }
+    line = channel + row * row_pitch + col * col_pitch, end = line + run_bytes;
+    if (++col == cols) col = 0, row++;
+    if (row == rows) row = 0, channel += channel_pitch, channels--;
+    return true;
+  }
+};
+
+// Pixels of a map.
+struct Box {
+  int top, left, bottom, right;
+};
+
+// What reading a box of some channels of maps will touch, spread over `visits`.
+template <class T>
+Ahead look_ahead(const T* maps, int map_rows, int map_cols, const Box& box, int channel, int channels, int64_t lanes, const Place& p, int64_t visits) {
+  const int bottom = box.bottom < map_rows ? box.bottom : map_rows, right = box.right < map_cols ? box.right : map_cols;
+  const int top = box.top < 0 ? 0 : box.top, left = box.left < 0 ? 0 : box.left;
+  Ahead a;
+  if (bottom <= top || right <= left || visits == 0) return a;
+  const bool whole = p.lanes == lanes;  // pixels of a row are one run
+  a.channel = reinterpret_cast<const char*>(maps + (((int64_t)channel * map_rows + top) * map_cols + left) * lanes + p.lane);
+  a.channels = channels, a.rows = bottom - top, a.cols = whole ? 1 : right - left;
+  a.col_pitch = lanes * (int64_t)sizeof(T), a.row_pitch = map_cols * a.col_pitch, a.channel_pitch = map_rows * a.row_pitch;
+  a.run_bytes = (whole ? right - left : 1) * (int64_t)sizeof(T) * p.lanes;
+  const int64_t lines = (a.run_bytes + kLine - 1) / kLine * a.cols * a.rows * channels;
+  a.per_visit = int((lines + visits - 1) / visits);
+  return a;
+}
+
+// The input of the tile at p, with its halo.
+inline Box input_box(const Stencil& s, const Place& p) {
+  const int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
+  return {top, left, top + s.halo_rows, left + s.halo_cols};
+}
+
+// First lane of output pixel (i, j) of the tile.
+REGROW_INLINE int64_t output_at(const Stencil& s, int64_t lanes, int out, const Place& p, int i, int j) {
+  const int64_t row = s.row0 + (int64_t)s.row_step * (p.row + i), col = s.col0 + (int64_t)s.col_step * (p.col + j);
+  return ((out * (int64_t)s.out_rows + row) * s.out_cols + col) * lanes + p.lane;
+}
+
+// Large outputs of whole cache lines need not be read before they are written.
+template <class T>
+bool streamed(const Stencil& s, const T* y, int64_t lanes) {
+  const int64_t pixel = lanes * (int64_t)sizeof(T);
+  return pixel % kLine == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0 && pixel * s.out_channels * s.out_rows * s.out_cols >= kStreamBytes;
+}
+
+// y <- sums[octet][out of block][R*C pixels][V*8 lanes], where pixels and lanes exist.
+template <class T, int R, int C, int V>
+void unpack(const T* sums, size_t octet_size, const Stencil& s, T* y, int64_t lanes, int out, int outs, const Place& p) {
+  constexpr int width = V * kLanes;
+  const int rows = s.rows - p.row < R ? s.rows - p.row : R, cols = s.cols - p.col < C ? s.cols - p.col : C;
+  const int whole = p.lanes / width, rest = p.lanes % width;
+  const bool streams = streamed(s, y, lanes);
+  for (int c = 0; c < outs; c++)
+    for (int i = 0; i < rows; i++)
+      for (int j = 0; j < cols; j++) {
+        T* to = y + output_at(s, lanes, out + c, p, i, j);
+        const T* from = sums + ((size_t)c * R * C + i * C + j) * width;
+        for (int o = 0; o < whole; o++, to += width, from += octet_size)
+          REGROW_UNROLL for (int v = 0; v < width; v += kLanes) {
+            if (streams)
+              stream<T>(to + v, at(from + v));
+            else
+              loose(to + v) = at(from + v);
+          }
+        int n = 0;
+        for (; n + kLanes <= rest; n += kLanes) loose(to + n) = at(from + n);
+        for (; n < rest; n++) to[n] = from[n];
+      }
+}
