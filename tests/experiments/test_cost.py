@@ -25,6 +25,13 @@ def test_training_on_the_validation_images_counts():
     assert estimate(cells, 1, 1e9) / (3 * 50_000 / 1e9) == pytest.approx(cost_of("wrn-28-2"), rel=1e-6)
 
 
+def test_short_runs_count_as_far_as_they_go():
+    cells = [cell for cell in find("cost-redistribution").cells() if cell.model == "vgg16-d"]
+    assert {cell.config.max_steps for cell in cells} == {300}
+    expected = len(cells) * 3 * cost_of("vgg16-d") * 300 * 128 / 1e9
+    assert estimate(cells, 1, 1e9) == pytest.approx(expected, rel=1e-6)
+
+
 def cost_of(name):
     from regrow import models
 

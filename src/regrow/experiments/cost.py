@@ -39,9 +39,8 @@ def estimate(cells: Sequence[Cell], seeds: int, rate: float) -> float:
     macs = {name: _macs(name) for name in {cell.config.model for cell in cells}}
     total = 0.0
     for cell in cells:
-        samples = _samples(cell.config) * cell.config.epochs
-        steps = samples / cell.config.data.batch
-        total += seeds * max(3 * macs[cell.config.model] * samples / rate, 0.001 * steps)
+        samples = _samples(cell.config)
+        total += seeds * max(3 * macs[cell.config.model] * samples / rate, 0.001 * samples / cell.config.data.batch)
     return total
 
 
@@ -57,5 +56,6 @@ def _macs(name: str) -> int:
 
 
 def _samples(config: Config) -> float:
-    """Training images per epoch; a tenth of MNIST and CIFAR-10 is held out unless it is trained on."""
-    return SAMPLES[config.data.name] * (_VALIDATION if config.data.train_split == "train+val" else 1)
+    """Training images of a whole run; a tenth of MNIST and CIFAR-10 is held out unless it is trained on."""
+    epoch = SAMPLES[config.data.name] * (_VALIDATION if config.data.train_split == "train+val" else 1)
+    return min(epoch * config.epochs, config.max_steps * config.data.batch or float("inf"))
