@@ -3,17 +3,20 @@
     python results/show.py          # after new runs
     python results/show.py --check  # exit code 1 if a table is not what the rows say
 
-A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models.
+A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
+changes to a setting, described in `results/probes/probes.toml`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from regrow.experiments.catalogue import find
 from regrow.experiments.rows import read_runs
+from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
@@ -24,6 +27,8 @@ _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.
 
 def table(experiment: str, model: str) -> str:
     """The Markdown table of one experiment, from its raw rows."""
+    if experiment == "probes":
+        return probes()
     cells = find(experiment).chosen(None if model == "*" else model, None, None)
     lines = table_from_rows(cells, read_runs(HOME / experiment / "runs.csv"))
     return markdown(HEADER, [_row(line) for line in lines])
@@ -41,6 +46,36 @@ def _row(line: Line) -> tuple[str, ...]:
         number(line.difference, "+.1f"),
         line.execution,
     )
+
+
+def probes() -> str:
+    """The Markdown table of single changes, beside what the paper's figures have at the same density."""
+    described = tomllib.loads((HOME / "probes" / "probes.toml").read_text())
+    rows = []
+    for name, probe in described.items():
+        runs = read_runs(HOME / "probes" / f"{name}.csv")
+        ours, density = summarise([float(run["test_error"]) for run in runs]), float(runs[0]["density"])
+        papers = (_paper(experiment, density) for experiment in ("mnist-compression", "mnist-methods"))
+        rows.append(
+            (
+                probe["change"],
+                f"{100 * density:g}",
+                str(ours.n),
+                with_se(ours.mean, ours.se),
+                *papers,
+                f"`{probe['command']}`",
+            )
+        )
+    return markdown(("change", "weights %", "n", "error % ± SE", "figure 1", "figure 3", "options"), rows)
+
+
+def _paper(experiment: str, density: float) -> str:
+    """Sparse momentum's error on LeNet-300-100 in a figure of the paper."""
+    wanted = ("lenet300", "sparse-momentum", density)
+    for cell in find(experiment).cells():
+        if cell.target and (cell.model, cell.config.sparse.method, cell.density) == wanted:
+            return with_se(cell.target.error, cell.target.se)
+    return ""
 
 
 def refreshed(text: str) -> str:
