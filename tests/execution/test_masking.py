@@ -22,6 +22,15 @@ def test_missing_weights_become_zero_and_others_stay(size, dtype, built, monkeyp
     assert not after[~present].any()
 
 
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mask_order", [torch.contiguous_format, torch.channels_last])
+def test_kernels_in_either_memory_format(order, mask_order):
+    before, present = torch.randn(4, 3, 5, 2), torch.rand(4, 3, 5, 2) < 0.5
+    after = before.clone(memory_format=torch.contiguous_format).contiguous(memory_format=order)
+    mask_(after, present.contiguous(memory_format=mask_order).view(torch.uint8))
+    assert torch.equal(after, before * present)
+
+
 def test_other_strides_and_parameters():
     before, present = torch.randn(6, 5), torch.rand(6, 5) < 0.5
     turned = before.clone().t()

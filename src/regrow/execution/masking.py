@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from regrow.execution import native
@@ -13,7 +14,15 @@ def mask_(tensor: Tensor, present: Tensor) -> None:
     Like writing through `.data`, it does not count as a change of the tensor for autograd.
     """
     plain = type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu and tensor.dtype in native.SUFFIX
-    if plain and tensor.is_contiguous() and present.is_contiguous() and native.available():
+    if plain and _lie_alike(tensor, present) and native.available():
         native.call("keep_present", tensor.dtype, tensor, present, tensor.numel())
     else:
         tensor.data.mul_(present)
+
+
+def _lie_alike(tensor: Tensor, present: Tensor) -> bool:
+    """Whether both are stored without gaps in the same order."""
+    if tensor.stride() != present.stride():
+        return False
+    last = torch.channels_last
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=last))
