@@ -3,9 +3,9 @@
     pip install pybind11 && pip install --no-build-isolation --no-deps sparseprop
     python benchmarks/peers.py [--density 0.05,0.1,0.2,0.3] [--repeats 5] [--only "conv 3x3"] [--json FILE]
 
-SparseProp (Nikdan et al. 2023) keeps a fixed mask in compressed form; of its two convolutions the faster counts. Dense torch, its modules and our
-kernels take turns in one run; medians. Its modules go through autograd and start from ordinary tensors, as they are made to; ours are the three
-passes as `regrow bench layers` measures them, on tensors in their own layout.
+SparseProp (Nikdan et al. 2023) keeps a fixed mask in compressed form; of its two convolutions the faster counts. Dense torch, its modules
+and our kernels take turns in one run; medians. Its modules go through autograd and start from ordinary tensors, as they are made to; ours
+are the three passes as `regrow bench layers` measures them, on tensors in their own layout.
 """
 
 from __future__ import annotations
