@@ -154,6 +154,15 @@ REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
       k.load_images(images, chosen, samples, channels, pixels, scale, shift, y, part, parts);                                                \
     });                                                                                                                                      \
   }                                                                                                                                          \
+  REGROW_API int regrow_bernoulli_##SUFFIX(Twister* twister, double p, uint8_t* keep, int64_t count, int) {                                   \
+    return guarded([&] { runner_##SUFFIX(1).kernels.bernoulli(*twister, p, keep, count); });                                                 \
+  }                                                                                                                                          \
+  REGROW_API int regrow_scale_kept_##SUFFIX(const T* x, const uint8_t* keep, double scale, T* y, int64_t size, int threads) {                \
+    const int parts = size / kLanes < kSerialBelow ? 1 : threads;                                                                            \
+    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                             \
+      k.scale_kept(x, keep, T(scale), y, share(size, part, parts));                                                                          \
+    });                                                                                                                                      \
+  }                                                                                                                                          \
   REGROW_API int regrow_keep_present_##SUFFIX(T* x, const uint8_t* mask, int64_t size, int threads) {                                        \
     const int parts = size / kLanes < kSerialBelow ? 1 : threads;                                                                            \
     return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) { k.keep_present(x, mask, share(size, part, parts)); });      \

@@ -116,6 +116,12 @@ void keep_present(T* x, const uint8_t* mask, Range mine) {
   for (int64_t i = mine.begin; i < mine.end; i++) x[i] = mask[i] ? x[i] : T(0);
 }
 
+// y = x * scale where kept, else 0: dropout, and its gradient.
+template <class T>
+void scale_kept(const T* x, const uint8_t* keep, T scale, T* y, Range mine) {
+  for (int64_t i = mine.begin; i < mine.end; i++) y[i] = x[i] * (keep[i] ? scale : T(0));
+}
+
 // y = max(y, 0) in place; NaN stays NaN, as in torch.
 template <class T>
 void rectify(T* y, Range mine) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "glue.h"
 #include "simd.h"
+#include "twister.h"
 
 namespace regrow {
 
@@ -15,6 +16,8 @@ struct Kernels {
   void (*scale_shift)(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts);
   void (*load_images)(const uint8_t* images, const int64_t* chosen, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift,
                       T* y, int part, int parts);
+  void (*bernoulli)(Twister&, double p, uint8_t* keep, int64_t count);
+  void (*scale_kept)(const T* x, const uint8_t* keep, T scale, T* y, Range mine);
   void (*keep_present)(T* x, const uint8_t* mask, Range mine);
   void (*rectify)(T* y, Range mine);
   void (*rectify_gradient)(const T* y, T* g, Range mine);

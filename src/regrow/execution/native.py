@@ -49,13 +49,15 @@ def instruction_set() -> str:
     return library().regrow_isa().decode()
 
 
-# What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i an int.
+# What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i int, d double.
 _SIGNATURES = {
     "forward": "ppppnpppn",
     "backward": "ppppppnpppnnn",
     "stack_forward": "pipn",
     "stack_backward": "pippn",
     "transpose": "pnnp",
+    "bernoulli": "pdpn",
+    "scale_kept": "ppdpn",
     "keep_present": "ppn",
     "load_images": "ppnnnppp",
     "channel_statistics": "pnnpp",
@@ -66,7 +68,7 @@ _SIGNATURES = {
     "sgd": "pi",
     "adamw": "pi",
 }
-_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int}
+_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "d": ctypes.c_double}
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regrow.execution import norm, pool, stack
+from regrow.execution.dropout import TravelDropout
 from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d
 from regrow.execution.pool import TravelAdaptiveAvgPool2d, TravelAvgPool2d, TravelMaxPool2d
 
@@ -54,6 +55,7 @@ class TravelSequential(nn.Sequential):
 
 _TRAVEL_CLASS = {
     nn.Sequential: TravelSequential,
+    nn.Dropout: TravelDropout,
     nn.BatchNorm1d: TravelBatchNorm1d,
     nn.BatchNorm2d: TravelBatchNorm2d,
     nn.MaxPool2d: TravelMaxPool2d,

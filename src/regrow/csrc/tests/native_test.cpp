@@ -242,6 +242,26 @@ void check_images(const Kernels<T>& k) {
   expect_near("masked", y, expected);
 }
 
+// Against the standard library's twister, over several blocks, starting at odd places too.
+template <class T>
+void check_bernoulli(const Kernels<T>& k) {
+  const uint32_t seed = 7;
+  Twister twister;
+  twister.next = Twister::kSize;
+  twister.state[0] = seed;
+  for (uint32_t i = 1; i < uint32_t(Twister::kSize); i++) twister.state[i] = 1812433253u * (twister.state[i - 1] ^ (twister.state[i - 1] >> 30)) + i;
+  std::mt19937 standard(seed);
+  for (int count : {1, 311, 312, 313, 2000, 3}) {
+    std::vector<uint8_t> keep(count);
+    k.bernoulli(twister, 0.3, keep.data(), count);
+    for (int i = 0; i < count; i++) {
+      const uint64_t high = standard() & 0x1fffffu, low = standard();
+      if (keep[i] != (double((high << 32) | low) / 9007199254740992.0 < 0.3)) std::printf("bernoulli[%d] of %d differs\n", i, count), std::exit(1);
+    }
+    if (twister.next < Twister::kSize) twister.next++, standard();  // on to an odd place
+  }
+}
+
 template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
@@ -249,6 +269,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
   check_images(kernels);
+  check_bernoulli(kernels);
   std::printf("%s: %d random layers agree\n", name, cases);
 }
 
