@@ -147,11 +147,11 @@ REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
 
 #define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
-  REGROW_API int regrow_load_images_##SUFFIX(const uint8_t* images, const int64_t* chosen, int64_t samples, int64_t channels, int64_t pixels, \
+  REGROW_API int regrow_load_images_##SUFFIX(const uint8_t* images, int64_t samples, int64_t channels, int64_t pixels,                        \
                                              const T* scale, const T* shift, T* y, int threads) {                                            \
     const int parts = samples * channels * pixels / kLanes < kSerialBelow ? 1 : threads;                                                     \
     return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                             \
-      k.load_images(images, chosen, samples, channels, pixels, scale, shift, y, part, parts);                                                \
+      k.load_images(images, samples, channels, pixels, scale, shift, y, part, parts);                                                \
     });                                                                                                                                      \
   }                                                                                                                                          \
   REGROW_API int regrow_bernoulli_##SUFFIX(Twister* twister, double p, uint8_t* keep, int64_t count, int) {                                   \

@@ -1,4 +1,4 @@
-// Batches of images in the kernels' layout: bytes of chosen samples become normalised numbers, y = x * scale + shift per channel, samples
+// Batches of images in the kernels' layout: bytes become normalised numbers, y = x * scale + shift per channel, samples
 // innermost, in one pass. Included once per instruction set.
 
 // Rounded after the product and after the sum, as torch does it, also where one instruction could do both.
@@ -23,14 +23,14 @@ REGROW_INLINE Vec<T> widened(const uint8_t* x) {
 
 // Eight or fewer samples from the n-th on: y[channel][pixel][sample].
 template <class T>
-void load_few_images(const uint8_t* images, const int64_t* chosen, int64_t count, int64_t n, int64_t samples, int64_t channels, int64_t pixels,
+void load_few_images(const uint8_t* images, int64_t count, int64_t n, int64_t samples, int64_t channels, int64_t pixels,
                         const T* scale, const T* shift, T* y) {
   const int64_t size = channels * pixels;
   alignas(64) T block[kLanes * kLanes];
   for (int64_t i = 0; i < size;) {
     const int64_t c = i / pixels, left = (c + 1) * pixels - i, width = left < kLanes ? left : kLanes;
     for (int64_t k = 0; k < count; k++) {
-      const uint8_t* from = images + chosen[n + k] * size + i;
+      const uint8_t* from = images + (n + k) * size + i;
       if (width == kLanes)
         *(Vec<T>*)(block + k * kLanes) = normalised<T>(widened<T>(from), scale[c], shift[c]);
       else
@@ -46,19 +46,12 @@ void load_few_images(const uint8_t* images, const int64_t* chosen, int64_t count
   }
 }
 
-// Samples lie anywhere in memory: ask for the next ones while these are computed.
-inline void fetch_images(const uint8_t* images, const int64_t* chosen, int64_t begin, int64_t end, int64_t size) {
-  for (int64_t k = begin; k < end; k++)
-    for (int64_t i = 0; i < size; i += 64) __builtin_prefetch(images + chosen[k] * size + i);
-}
-
 template <class T>
-void load_images(const uint8_t* images, const int64_t* chosen, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift, T* y,
+void load_images(const uint8_t* images, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift, T* y,
                  int part, int parts) {
   const Range mine = share((samples + kLanes - 1) / kLanes, part, parts);
   for (int64_t n = mine.begin * kLanes; n < mine.end * kLanes && n < samples; n += kLanes) {
     const int64_t count = samples - n < kLanes ? samples - n : kLanes;
-    fetch_images(images, chosen, n + count, n + 2 * count < samples ? n + 2 * count : samples, channels * pixels);
-    load_few_images(images, chosen, count, n, samples, channels, pixels, scale, shift, y);
+    load_few_images(images, count, n, samples, channels, pixels, scale, shift, y);
   }
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -14,6 +15,19 @@ from regrow.data.dataset import Dataset
 from regrow.data.plan import EpochPlan
 from regrow.execution.layout import travel_strides
 from regrow.execution.native import available, call
+
+_TOGETHER = 8
+
+
+def batched(items: Iterable[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Lists of up to ``size`` items.
+
+    >>> list(batched([(0, 2), (2, 4), (4, 5)], 2))
+    [[(0, 2), (2, 4)], [(4, 5)]]
+    """
+    remaining = iter(items)
+    while several := list(islice(remaining, size)):
+        yield several
 
 
 class Affine:
@@ -61,21 +75,24 @@ class ArrayDataset(Dataset):
         order = torch.from_numpy(plan.order())
         outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
         native = samples_innermost and outcomes is None and self._images.dtype == torch.uint8 and available()
-        for start, stop in plan:
-            chosen = order[start:stop]
-            images = self._load(chosen) if native else self._make(chosen, outcomes)
-            yield images, self._labels.index_select(0, chosen)
+        for bounds in batched(plan, _TOGETHER):
+            # Samples lie anywhere in memory: fetching those of several batches at once waits less for each.
+            chosen = torch.cat([order[start:stop] for start, stop in bounds])
+            sizes = [stop - start for start, stop in bounds]
+            images, labels = self._images.index_select(0, chosen), self._labels.index_select(0, chosen)
+            drawn = [None] * len(sizes) if outcomes is None else outcomes.index_select(0, chosen).split(sizes)
+            for part, outcome, answers in zip(images.split(sizes), drawn, labels.split(sizes), strict=True):
+                yield self._load(part) if native else self._make(part, outcome), answers
 
-    def _make(self, chosen: Tensor, outcomes: Tensor | None) -> Tensor:
-        images = self._images.index_select(0, chosen)
-        if self._augment is not None and outcomes is not None:
-            images = self._augment(images, outcomes.index_select(0, chosen))
+    def _make(self, images: Tensor, outcome: Tensor | None) -> Tensor:
+        if self._augment is not None and outcome is not None:
+            images = self._augment(images, outcome)
         return self._affine(images)
 
-    def _load(self, chosen: Tensor) -> Tensor:
+    def _load(self, images: Tensor) -> Tensor:
         """The same numbers, samples innermost, in one native pass."""
-        shape, pixels, affine = (chosen.shape[0], *self.shape), self.shape[1] * self.shape[2], self._affine
-        images = torch.empty_strided(shape, travel_strides(shape))
-        sizes = (chosen.shape[0], self.shape[0], pixels)
-        call("load_images", torch.float32, self._images, chosen, *sizes, affine.scale, affine.shift, images)
-        return images
+        samples, channels, height, width = images.shape
+        made = torch.empty_strided(images.shape, travel_strides(images.shape))
+        sizes, affine = (samples, channels, height * width), self._affine
+        call("load_images", torch.float32, images, *sizes, affine.scale, affine.shift, made)
+        return made

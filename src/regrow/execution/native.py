@@ -59,7 +59,7 @@ _SIGNATURES = {
     "bernoulli": "pdpn",
     "scale_kept": "ppdpn",
     "keep_present": "ppn",
-    "load_images": "ppnnnppp",
+    "load_images": "pnnnppp",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",
