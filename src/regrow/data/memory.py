@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -15,19 +14,6 @@ from regrow.data.dataset import Dataset
 from regrow.data.plan import EpochPlan
 from regrow.execution.layout import travel_strides
 from regrow.execution.native import available, call
-
-_TOGETHER = 8
-
-
-def batched(items: Iterable[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    """Lists of up to ``size`` items.
-
-    >>> list(batched([(0, 2), (2, 4), (4, 5)], 2))
-    [[(0, 2), (2, 4)], [(4, 5)]]
-    """
-    remaining = iter(items)
-    while several := list(islice(remaining, size)):
-        yield several
 
 
 class Affine:
@@ -75,14 +61,11 @@ class ArrayDataset(Dataset):
         order = torch.from_numpy(plan.order())
         outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
         native = samples_innermost and outcomes is None and self._images.dtype == torch.uint8 and available()
-        for bounds in batched(plan, _TOGETHER):
-            # Samples lie anywhere in memory: fetching those of several batches at once waits less for each.
-            chosen = torch.cat([order[start:stop] for start, stop in bounds])
-            sizes = [stop - start for start, stop in bounds]
-            images, labels = self._images.index_select(0, chosen), self._labels.index_select(0, chosen)
-            drawn = [None] * len(sizes) if outcomes is None else outcomes.index_select(0, chosen).split(sizes)
-            for part, outcome, answers in zip(images.split(sizes), drawn, labels.split(sizes), strict=True):
-                yield self._load(part) if native else self._make(part, outcome), answers
+        for start, stop in plan:
+            chosen = order[start:stop]
+            images = self._images.index_select(0, chosen)
+            outcome = None if outcomes is None else outcomes.index_select(0, chosen)
+            yield self._load(images) if native else self._make(images, outcome), self._labels.index_select(0, chosen)
 
     def _make(self, images: Tensor, outcome: Tensor | None) -> Tensor:
         if self._augment is not None and outcome is not None:
