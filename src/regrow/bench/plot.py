@@ -49,9 +49,9 @@ def draw(files: Sequence[Path], out: Path) -> Path:
     axes.set_xlabel("weights present (%)")
     axes.set_ylabel("fastest dense time / sparse time")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", frameon=False)
+    axes.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))  # lines cross every corner
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
+    figure.savefig(out, dpi=150, bbox_inches="tight")
     return out
 
 
