@@ -67,11 +67,11 @@ int in_parts(int parts, F body) {
 }
 
 // The optimizer steps of several layers.
-template <class Step>
-int all_steps(void (*kernel)(const Step&, Range), const Step* steps, int count, int threads) {
+template <class T, class Step>
+int all_steps(const Runner<T>& run, void (*kernel)(const Step&, Range), const Step* steps, int count) {
   int64_t weights = 0;
   for (int i = 0; i < count; i++) weights += steps[i].count;
-  const int parts = weights < kSerialBelow ? 1 : threads;
+  const int parts = run.parts_for(weights);
   return in_parts(parts, [&](int part) {
     for (int i = 0; i < count; i++) kernel(steps[i], share(steps[i].count, part, parts));
   });
@@ -125,14 +125,13 @@ REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); 
       const auto run = runner_##SUFFIX(threads);                                                                                          \
       if (dx) run.forward(*static_cast<const Plan*>(input_plan), grad, present, nullptr, dx, samples);                                    \
       if (dw) run.weight_gradient(*static_cast<const Plan*>(weight_plan), x, grad, position, count, dw, samples);                         \
-      if (!dbias) return;                                                                                                                 \
-      const int parts = run.parts_for(channels * pixels * samples / kLanes);                                                              \
-      parallel_openmp(parts, [&](int part) { run.kernels.channel_sums(grad, channels, pixels * samples, dbias, part, parts); });          \
+      if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias);                                                              \
     });                                                                                                                                   \
   }                                                                                                                                       \
   REGROW_API int regrow_transpose_##SUFFIX(const T* x, int64_t rows, int64_t cols, T* y, int threads) {                                   \
-    const int parts = rows * cols / kLanes < kSerialBelow ? 1 : threads;                                                                  \
-    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) { k.transpose(x, rows, cols, y, part, parts); });          \
+    const auto run = runner_##SUFFIX(threads);                                                                                            \
+    const int parts = run.parts_for(rows * cols / kLanes);                                                                                \
+    return in_parts(parts, [&](int part) { run.kernels.transpose(x, rows, cols, y, part, parts); });                                      \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 
@@ -147,25 +146,25 @@ REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
 REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
 
 #define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
-  REGROW_API int regrow_load_images_##SUFFIX(const uint8_t* images, int64_t samples, int64_t channels, int64_t pixels,                        \
-                                             const T* scale, const T* shift, T* y, int threads) {                                            \
-    const int parts = samples * channels * pixels / kLanes < kSerialBelow ? 1 : threads;                                                     \
-    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                             \
-      k.load_images(images, samples, channels, pixels, scale, shift, y, part, parts);                                                \
-    });                                                                                                                                      \
+  REGROW_API int regrow_load_images_##SUFFIX(const ImageBatch<T>* batch, int threads) {                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(batch->samples * batch->channels * batch->pixels / kLanes);                                              \
+    return in_parts(parts, [&](int part) { run.kernels.load_images(*batch, part, parts); });                                                 \
   }                                                                                                                                          \
   REGROW_API int regrow_bernoulli_##SUFFIX(Twister* twister, double p, uint8_t* keep, int64_t count, int) {                                   \
     return guarded([&] { runner_##SUFFIX(1).kernels.bernoulli(*twister, p, keep, count); });                                                 \
   }                                                                                                                                          \
   REGROW_API int regrow_scale_kept_##SUFFIX(const T* x, const uint8_t* keep, double scale, T* y, int64_t size, int threads) {                \
-    const int parts = size / kLanes < kSerialBelow ? 1 : threads;                                                                            \
-    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                             \
-      k.scale_kept(x, keep, T(scale), y, share(size, part, parts));                                                                          \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(size / kLanes);                                                                                          \
+    return in_parts(parts, [&](int part) {                                                                                                   \
+      run.kernels.scale_kept(x, keep, T(scale), y, share(size, part, parts));                                                                          \
     });                                                                                                                                      \
   }                                                                                                                                          \
   REGROW_API int regrow_keep_present_##SUFFIX(T* x, const uint8_t* mask, int64_t size, int threads) {                                        \
-    const int parts = size / kLanes < kSerialBelow ? 1 : threads;                                                                            \
-    return in_parts(parts, [&, k = runner_##SUFFIX(threads).kernels](int part) { k.keep_present(x, mask, share(size, part, parts)); });      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(size / kLanes);                                                                                          \
+    return in_parts(parts, [&](int part) { run.kernels.keep_present(x, mask, share(size, part, parts)); });                                  \
   }                                                                                                                                          \
   REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
     return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
@@ -198,9 +197,11 @@ REGROW_FOR_EACH_PRECISION(DEFINE_GLUE)
 
 #define DEFINE_STEPS(T, SUFFIX)                                                                                                              \
   REGROW_API int regrow_sgd_##SUFFIX(const SgdStep<T>* steps, int count, int threads) {                                                      \
-    return all_steps(runner_##SUFFIX(threads).kernels.sgd_step, steps, count, threads);                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    return all_steps(run, run.kernels.sgd_step, steps, count);                                                                               \
   }                                                                                                                                          \
   REGROW_API int regrow_adamw_##SUFFIX(const AdamWStep<T>* steps, int count, int threads) {                                                  \
-    return all_steps(runner_##SUFFIX(threads).kernels.adamw_step, steps, count, threads);                                                    \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    return all_steps(run, run.kernels.adamw_step, steps, count);                                                                             \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_STEPS)

@@ -9,6 +9,17 @@ struct Pool {
   int kernel_rows, kernel_cols, stride_rows, stride_cols, pad_rows, pad_cols, dilation_rows, dilation_cols;
 };
 
+// Samples order[0], order[1], ... of a set of images of bytes, as a batch of normalised numbers.
+template <class T>
+struct ImageBatch {
+  const uint8_t* images;
+  const int64_t* order;
+  int64_t samples, channels, pixels;
+  const T *scale, *shift;  // per channel
+  T* y;                    // [channel][pixel][sample] if samples are innermost, else [sample][channel][pixel]
+  int samples_innermost;
+};
+
 // One layer's optimizer step: index[i] is the flat position of the i-th present weight.
 template <class T>
 struct SgdStep {

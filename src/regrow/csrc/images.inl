@@ -1,5 +1,5 @@
-// Batches of images in the kernels' layout: bytes become normalised numbers, y = x * scale + shift per channel, samples
-// innermost, in one pass. Included once per instruction set.
+// Batches of images: bytes from anywhere in the set become normalised numbers, y = x * scale + shift per channel, in either layout, in
+// one pass. Included once per instruction set.
 
 // Rounded after the product and after the sum, as torch does it, also where one instruction could do both.
 template <class T>
@@ -21,37 +21,44 @@ REGROW_INLINE Vec<T> widened(const uint8_t* x) {
   return wide;
 }
 
-// Eight or fewer samples from the n-th on: y[channel][pixel][sample].
+// The next eight samples lie anywhere in a large set: their bytes are fetched while these are at work.
 template <class T>
-void load_few_images(const uint8_t* images, int64_t count, int64_t n, int64_t samples, int64_t channels, int64_t pixels,
-                        const T* scale, const T* shift, T* y) {
-  const int64_t size = channels * pixels;
+REGROW_INLINE void fetch_next(const ImageBatch<T>& b, int64_t n, int64_t i) {
+  if (i % kLine >= kLanes) return;
+  const int64_t size = b.channels * b.pixels, end = n + 2 * kLanes < b.samples ? n + 2 * kLanes : b.samples;
+  for (int64_t k = n + kLanes; k < end; k++) __builtin_prefetch(b.images + b.order[k] * size + i);
+}
+
+// Eight or fewer samples from the n-th on.
+template <class T>
+void load_few_images(const ImageBatch<T>& b, int64_t n, int64_t count) {
+  const int64_t size = b.channels * b.pixels;
   alignas(64) T block[kLanes * kLanes];
   for (int64_t i = 0; i < size;) {
-    const int64_t c = i / pixels, left = (c + 1) * pixels - i, width = left < kLanes ? left : kLanes;
+    const int64_t c = i / b.pixels, left = (c + 1) * b.pixels - i, width = left < kLanes ? left : kLanes;
+    fetch_next(b, n, i);
     for (int64_t k = 0; k < count; k++) {
-      const uint8_t* from = images + (n + k) * size + i;
+      const uint8_t* from = b.images + b.order[n + k] * size + i;
+      T* to = b.samples_innermost ? block + k * kLanes : b.y + (n + k) * size + i;
       if (width == kLanes)
-        *(Vec<T>*)(block + k * kLanes) = normalised<T>(widened<T>(from), scale[c], shift[c]);
+        loose(to) = normalised<T>(widened<T>(from), b.scale[c], b.shift[c]);
       else
-        for (int64_t j = 0; j < width; j++) block[k * kLanes + j] = normalised<T>(Vec<T>{} + T(from[j]), scale[c], shift[c])[0];
+        for (int64_t j = 0; j < width; j++) to[j] = normalised<T>(Vec<T>{} + T(from[j]), b.scale[c], b.shift[c])[0];
     }
-    T* to = y + i * samples + n;
-    if (count == kLanes && width == kLanes)
-      transpose_block(block, kLanes, to, samples);
-    else
+    T* to = b.y + i * b.samples + n;
+    if (b.samples_innermost && count == kLanes && width == kLanes)
+      transpose_block(block, kLanes, to, b.samples);
+    else if (b.samples_innermost)
       for (int64_t j = 0; j < width; j++)
-        for (int64_t k = 0; k < count; k++) to[j * samples + k] = block[k * kLanes + j];
+        for (int64_t k = 0; k < count; k++) to[j * b.samples + k] = block[k * kLanes + j];
     i += width;
   }
 }
 
 template <class T>
-void load_images(const uint8_t* images, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift, T* y,
-                 int part, int parts) {
-  const Range mine = share((samples + kLanes - 1) / kLanes, part, parts);
-  for (int64_t n = mine.begin * kLanes; n < mine.end * kLanes && n < samples; n += kLanes) {
-    const int64_t count = samples - n < kLanes ? samples - n : kLanes;
-    load_few_images(images, count, n, samples, channels, pixels, scale, shift, y);
-  }
+void load_images(const ImageBatch<T>& batch, int part, int parts) {
+  const ImageBatch<T> b = batch;  // a copy that the stores cannot change
+  const Range mine = share((b.samples + kLanes - 1) / kLanes, part, parts);
+  for (int64_t n = mine.begin * kLanes; n < mine.end * kLanes && n < b.samples; n += kLanes)
+    load_few_images(b, n, b.samples - n < kLanes ? b.samples - n : kLanes);
 }

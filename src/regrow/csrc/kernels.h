@@ -14,8 +14,7 @@ struct Kernels {
   void (*channel_sums)(const T* x, int64_t channels, int64_t size, T* sums, int part, int parts);
   void (*channel_statistics)(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int part, int parts);
   void (*scale_shift)(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts);
-  void (*load_images)(const uint8_t* images, int64_t samples, int64_t channels, int64_t pixels, const T* scale, const T* shift,
-                      T* y, int part, int parts);
+  void (*load_images)(const ImageBatch<T>&, int part, int parts);
   void (*bernoulli)(Twister&, double p, uint8_t* keep, int64_t count);
   void (*scale_kept)(const T* x, const uint8_t* keep, T scale, T* y, Range mine);
   void (*keep_present)(T* x, const uint8_t* mask, Range mine);

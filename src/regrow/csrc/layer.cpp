@@ -75,6 +75,12 @@ void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out,
 }
 
 template <class T>
+void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const {
+  const int parts = parts_for(channels * size / kLanes);
+  parallel(parts, [&](int part) { kernels.channel_sums(grad_out, channels, size, dbias, part, parts); });
+}
+
+template <class T>
 void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const {
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {

@@ -22,6 +22,8 @@ struct Runner {
   void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const;
   // dense[position[w]] of every weight w of the plan <- the sum over samples and pixels.
   void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dense, int64_t samples) const;
+  // dbias[c] <- the sum of channel c, a run of `size` values.
+  void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const;
   // present[i] <- dense[position[i]].
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 

@@ -23,10 +23,7 @@ void stack_backward(const Runner<T>& run, const StackLayer<T>* layers, int depth
     const StackLayer<T>& layer = layers[i];
     const T* input = i ? layers[i - 1].y : x;
     if (layer.dw) run.weight_gradient(*layer.gradient_plan, input, grad, layer.gradient_position, layer.gradient_count, layer.dw, samples);
-    if (layer.dbias) {
-      const int parts = run.parts_for(layer.outputs * samples / kLanes);
-      run.parallel(parts, [&](int part) { run.kernels.channel_sums(grad, layer.outputs, samples, layer.dbias, part, parts); });
-    }
+    if (layer.dbias) run.bias_gradient(grad, layer.outputs, samples, layer.dbias);
     if (!layer.dx) return;  // no layer before this one wants a gradient either
     run.forward(*layer.input_plan, grad, layer.present, nullptr, layer.dx, samples);
     if (i > 0) {

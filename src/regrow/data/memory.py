@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,17 @@ from regrow.data.dataset import Dataset
 from regrow.data.plan import EpochPlan
 from regrow.execution.layout import travel_strides
 from regrow.execution.native import available, call
+
+
+class _ImageBatch(ctypes.Structure):
+    """`ImageBatch` of csrc/glue.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("images", "order")),
+        *((name, ctypes.c_int64) for name in ("samples", "channels", "pixels")),
+        *((name, ctypes.c_void_p) for name in ("scale", "shift", "y")),
+        ("samples_innermost", ctypes.c_int),
+    ]
 
 
 class Affine:
@@ -59,23 +71,27 @@ class ArrayDataset(Dataset):
 
     def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.from_numpy(plan.order())
+        labels = self._labels.index_select(0, order)
         outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
-        native = samples_innermost and outcomes is None and self._images.dtype == torch.uint8 and available()
+        native = outcomes is None and self._images.dtype == torch.uint8 and available()
         for start, stop in plan:
             chosen = order[start:stop]
-            images = self._images.index_select(0, chosen)
             outcome = None if outcomes is None else outcomes.index_select(0, chosen)
-            yield self._load(images) if native else self._make(images, outcome), self._labels.index_select(0, chosen)
+            images = self._load(chosen, samples_innermost) if native else self._make(chosen, outcome)
+            yield images, labels[start:stop]
 
-    def _make(self, images: Tensor, outcome: Tensor | None) -> Tensor:
+    def _make(self, chosen: Tensor, outcome: Tensor | None) -> Tensor:
+        images = self._images.index_select(0, chosen)
         if self._augment is not None and outcome is not None:
             images = self._augment(images, outcome)
         return self._affine(images)
 
-    def _load(self, images: Tensor) -> Tensor:
-        """The same numbers, samples innermost, in one native pass."""
-        samples, channels, height, width = images.shape
-        made = torch.empty_strided(images.shape, travel_strides(images.shape))
-        sizes, affine = (samples, channels, height * width), self._affine
-        call("load_images", torch.float32, images, *sizes, affine.scale, affine.shift, made)
+    def _load(self, chosen: Tensor, samples_innermost: bool) -> Tensor:
+        """The same numbers in one native pass."""
+        shape = (len(chosen), *self.shape)
+        made = torch.empty_strided(shape, travel_strides(shape)) if samples_innermost else torch.empty(shape)
+        sizes = (len(chosen), self.shape[0], self.shape[1] * self.shape[2])
+        tensors = (self._images, chosen), (self._affine.scale, self._affine.shift, made)
+        first, last = ([tensor.data_ptr() for tensor in group] for group in tensors)
+        call("load_images", torch.float32, ctypes.byref(_ImageBatch(*first, *sizes, *last, samples_innermost)))
         return made

@@ -59,7 +59,7 @@ _SIGNATURES = {
     "bernoulli": "pdpn",
     "scale_kept": "ppdpn",
     "keep_present": "ppn",
-    "load_images": "pnnnppp",
+    "load_images": "p",
     "channel_statistics": "pnnpp",
     "scale_shift": "ppppnni",
     "norm_backward": "pppppppppnni",

@@ -20,6 +20,7 @@ from regrow.execution.layout import empty_travel, to_travel
 from regrow.execution.pattern import SparsePattern
 
 _POINTERS, _COUNTS = ctypes.c_void_p, ctypes.c_int64
+_LINE = 16  # numbers in a cache line, at least
 
 
 class _Layer(ctypes.Structure):
@@ -60,53 +61,79 @@ def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
     return _StackFunction.apply(x, [execution_of(layer) for layer in layers], *tensors)
 
 
-class _Memory:
-    """One allocation for several arrays, each from a cache line's start on."""
+class _Outline:
+    """What is the same in every pass of a stack while its masks last: looking it up costs as much as computing with it.
 
-    def __init__(self, like: Tensor, sizes: Sequence[int]) -> None:
-        self._starts = list(accumulate((-(-size // 16) * 16 for size in sizes), initial=0))
-        self._memory = like.new_empty(self._starts[-1])
-        base, size = self._memory.data_ptr(), self._memory.element_size()
-        self.pointers = [base + start * size for start in self._starts]
+    A pass has one piece of memory for what it keeps: ``present`` weights and outputs ``y`` of the layers from the forward on, input
+    gradients ``dx`` in the backward, each from a cache line's start on.
+    """
 
-    def features(self, index: int, samples: int, features: int) -> Tensor:
-        """An array as travelling (samples, features)."""
-        return self._memory.narrow(0, self._starts[index], samples * features).view(features, samples).t()
+    def __init__(self, patterns: list[SparsePattern], samples: int, wants_input: bool) -> None:
+        self.patterns, self.samples = patterns, samples
+        self.masks = [pattern.mask for pattern in patterns]
+        self.layers = (_Layer * len(patterns))()
+        for i, pattern in enumerate(patterns):
+            _enter_lists(self.layers[i], pattern, wants_input or i > 0)
+        self.present = _places([pattern.nnz for pattern in patterns])
+        maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
+        self.y = _places(maps, self.present[-1])
+        self.dx = _places(maps)
+
+    def fits(self, patterns: list[SparsePattern], samples: int) -> bool:
+        """Whether masks and batch are still those."""
+        return samples == self.samples and all(
+            pattern.mask is mask for pattern, mask in zip(patterns, self.masks, strict=True)
+        )
+
+    def copy(self) -> ctypes.Array[_Layer]:
+        """The layers' records for one pass."""
+        return type(self.layers).from_buffer_copy(self.layers)
+
+    def features(self, memory: Tensor, start: int, i: int) -> Tensor:
+        """An array of layer i's size as travelling (samples, features)."""
+        features = self.patterns[i].out_channels
+        return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
 
 
-def _template(pattern: SparsePattern, wants_input: bool) -> _Layer:
-    """A layer's record with its lists, made once per mask: looking them up costs as much as computing with them."""
-    if (found := pattern.derived.get((_Layer, wants_input))) is not None:
-        return found
-    layer, positions, reached = _Layer(), pattern.positions(), pattern.positions("weight_gradient")
+def _enter_lists(layer: _Layer, pattern: SparsePattern, wants_input: bool) -> None:
+    positions, reached = pattern.positions(), pattern.positions("weight_gradient")
     layer.plan, layer.gradient_plan = pattern.plan("forward", 1, 1), pattern.plan("weight_gradient", 1, 1)
     layer.input_plan = pattern.plan("input_gradient", 1, 1) if wants_input else None
     layer.position, layer.count = positions.data_ptr(), positions.numel()
     layer.gradient_position, layer.gradient_count = reached.data_ptr(), reached.numel()
     layer.outputs = pattern.out_channels
-    pattern.derived[_Layer, wants_input] = layer
-    return layer
+
+
+def _places(sizes: Sequence[int], start: int = 0) -> list[int]:
+    """Where arrays of these sizes start, and the last one ends."""
+    return list(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=start))
+
+
+def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool) -> _Outline:
+    kept, key = patterns[0].derived, (_Outline, len(patterns), wants_input)
+    if (found := kept.get(key)) is None or not found.fits(patterns, samples):
+        found = kept[key] = _Outline(patterns, samples, wants_input)
+    return found
 
 
 class _StackFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
         """The last layer's output."""
-        x, patterns, samples = to_travel(x), [execution.pattern for execution in executions], x.shape[0]
-        y = empty_travel((samples, patterns[-1].out_channels), x)
-        values = _Memory(x, [pattern.nnz for pattern in patterns])
-        maps = _Memory(x, [samples * pattern.out_channels for pattern in patterns[:-1]])
-        layers = (_Layer * len(patterns))()
-        for i, pattern in enumerate(patterns):
-            layers[i] = _template(pattern, i > 0 or ctx.needs_input_grad[0])
-            layer, bias = layers[i], tensors[2 * i + 1]
-            layer.weight, layer.bias = tensors[2 * i].data_ptr(), None if bias is None else bias.data_ptr()
-            layer.present, layer.y = values.pointers[i], maps.pointers[i]
+        x, samples, weights = to_travel(x), x.shape[0], tensors[::2]
+        outline = _outline([execution.pattern for execution in executions], samples, ctx.needs_input_grad[0])
+        y, memory, layers = empty_travel((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
+        base, size = memory.data_ptr(), memory.element_size()
+        for layer, weight, bias, present, out in zip(
+            layers, weights, tensors[1::2], outline.present, outline.y, strict=False
+        ):
+            layer.weight, layer.bias = weight.data_ptr(), None if bias is None else bias.data_ptr()
+            layer.present, layer.y = base + present * size, base + out * size
         layers[-1].y = y.data_ptr()
         native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
-        ctx.save_for_backward(x, *tensors[::2])
-        ctx.layers, ctx.executions, ctx.values, ctx.maps = layers, executions, values, maps
-        ctx.masks, ctx.dense = [pattern.mask for pattern in patterns], [execution.dense for execution in executions]
+        ctx.save_for_backward(x, *weights)
+        ctx.layers, ctx.executions, ctx.outline, ctx.memory = layers, executions, outline, memory
+        ctx.dense = [execution.dense for execution in executions]
         return y
 
     @staticmethod
@@ -114,32 +141,24 @@ class _StackFunction(torch.autograd.Function):
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the input, and of each layer's weight and bias."""
         x, *weights = ctx.saved_tensors
-        grad, wanted, samples = to_travel(grad), ctx.needs_input_grad, x.shape[0]
-        dx = empty_travel(x.shape, x) if wanted[0] else None
-        inner = _Memory(x, [samples * execution.pattern.in_channels for execution in ctx.executions[1:]])
+        grad, wanted, outline, layers = to_travel(grad), ctx.needs_input_grad, ctx.outline, ctx.layers
+        if not outline.fits([execution.pattern for execution in ctx.executions], x.shape[0]):
+            raise RuntimeError("the masks changed between forward and backward: run the forward pass again")
+        dx, inner = empty_travel(x.shape, x) if wanted[0] else None, x.new_empty(outline.dx[-1])
+        base, size = inner.data_ptr(), inner.element_size()
         found: list[Tensor | None] = []
-        for i, execution in enumerate(ctx.executions):
-            if execution.pattern.mask is not ctx.masks[i]:
-                raise RuntimeError("the masks changed between forward and backward: run the forward pass again")
-            layer = ctx.layers[i]
+        for i, (layer, execution) in enumerate(zip(layers, ctx.executions, strict=True)):
             dw = execution.buffer.lend(weights[i]) if wanted[2 + 2 * i] and not ctx.dense[i] else None
             db = x.new_empty(layer.outputs) if wanted[3 + 2 * i] else None
-            layer.dw, layer.dbias = (None if tensor is None else tensor.data_ptr() for tensor in (dw, db))
-            layer.dx = inner.pointers[i - 1] if i else None if dx is None else dx.data_ptr()
-            found += [dw, db]
-        native.call("stack_backward", x.dtype, ctx.layers, len(ctx.layers), x, grad, samples)
+            layer.dw, layer.dbias = None if dw is None else dw.data_ptr(), None if db is None else db.data_ptr()
+            layer.dx = base + outline.dx[i - 1] * size if i else None if dx is None else dx.data_ptr()
+            found += (dw, db)
+        native.call("stack_backward", x.dtype, layers, len(layers), x, grad, outline.samples)
         for i, execution in enumerate(ctx.executions):
             if found[2 * i] is not None:
                 execution.buffer.written()
             elif wanted[2 + 2 * i]:
-                found[2 * i] = _dense_gradient(ctx, inner, i, x, grad)
+                source = x if i == 0 else outline.features(ctx.memory, outline.y[i - 1], i - 1)
+                arrived = grad if i + 1 == len(layers) else outline.features(inner, outline.dx[i], i)
+                found[2 * i] = dense_weight_gradient(source, arrived, execution.pattern)
         return dx, None, *found
-
-
-def _dense_gradient(ctx: FunctionCtx, inner: _Memory, i: int, x: Tensor, grad: Tensor) -> Tensor:
-    """The whole weight gradient of layer i, in a growth window."""
-    pattern, samples = ctx.executions[i].pattern, x.shape[0]
-    source = x if i == 0 else ctx.maps.features(i - 1, samples, pattern.in_channels)
-    last = i + 1 == len(ctx.executions)
-    arrived = grad if last else inner.features(i, samples, pattern.out_channels)
-    return dense_weight_gradient(source, arrived, pattern)

@@ -228,11 +228,18 @@ void check_images(const Kernels<T>& k) {
   std::vector<uint8_t> images(samples * size);
   for (uint8_t& value : images) value = uint8_t(pick(0, 255));
   const std::vector<T> scale{T(0.5), T(0.25)}, shift{T(-1), T(2)};
-  std::vector<T> y(samples * size);
-  parallel_threads(2, [&](int part) { k.load_images(images.data(), samples, channels, pixels, scale.data(), shift.data(), y.data(), part, 2); });
-  std::vector<double> expected(y.size());
+  std::vector<int64_t> order(2 * samples);  // some twice, some never
+  for (int64_t& n : order) n = pick(0, samples - 1);
+  std::vector<T> y(order.size() * size), innermost(y.size());
+  ImageBatch<T> batch{images.data(), order.data(), int64_t(order.size()), channels, pixels, scale.data(), shift.data(), y.data(), 0};
+  parallel_threads(2, [&](int part) { k.load_images(batch, part, 2); });
+  batch.y = innermost.data(), batch.samples_innermost = 1;
+  parallel_threads(2, [&](int part) { k.load_images(batch, part, 2); });
+  std::vector<double> expected(y.size()), transposed(y.size());
   for (int64_t i = 0; i < size; i++)
-    for (int64_t n = 0; n < samples; n++) expected[i * samples + n] = images[n * size + i] * scale[i / pixels] + shift[i / pixels];
+    for (size_t n = 0; n < order.size(); n++)
+      transposed[i * order.size() + n] = expected[n * size + i] = images[order[n] * size + i] * scale[i / pixels] + shift[i / pixels];
+  expect_near("images, samples innermost", innermost, transposed);
   expect_near("images", y, expected);
   std::vector<uint8_t> mask(y.size());
   for (size_t i = 0; i < mask.size(); i++) mask[i] = pick(0, 1), expected[i] = mask[i] ? expected[i] : 0;
