@@ -117,25 +117,32 @@ def steps_natively(optimizer: Optimizer) -> bool:
 
 def step_present(
     optimizer: Optimizer, layers: Iterable[tuple[nn.Parameter, dict[str, Any], SparsePattern]]
-) -> list[nn.Parameter]:
+) -> list[bool]:
     """What `optimizer.step()` would do to the present weights of these parameters, each with its group and pattern.
 
-    Returns the parameters that were updated; to the others nothing happened, as only torch can step them.
+    Returns which were updated; to the others nothing happened, as only torch can step them.
     """
     steps: dict[torch.dtype, list[Any]] = {}
-    stepped = []
+    stepped, flags = [], []
     for parameter, group, pattern in layers:
-        if parameter.grad is None or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
-            continue
-        state = optimizer.state[parameter]
-        if all(_plain(tensor, parameter) for tensor in (parameter, parameter.grad, *state.values())):
-            steps.setdefault(parameter.dtype, []).append(_STEPS[type(optimizer)](parameter, state, group, pattern))
+        flags.append(_can_step(optimizer, parameter, group))
+        if flags[-1]:
+            record = _STEPS[type(optimizer)](parameter, optimizer.state[parameter], group, pattern)
+            steps.setdefault(parameter.dtype, []).append(record)
             stepped.append(parameter)
     for dtype, alike in steps.items():
         _run(dtype, alike)
     # Native code writes behind autograd's back; a backward through the old weights must still be refused.
     torch.autograd.graph.increment_version(stepped)
-    return stepped
+    return flags
+
+
+def _can_step(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any]) -> bool:
+    if parameter.grad is None or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
+        return False
+    if not (_plain(parameter, parameter) and _plain(parameter.grad, parameter)):
+        return False
+    return all(_plain(value, parameter) for value in optimizer.state[parameter].values())
 
 
 def _plain(value: Any, parameter: nn.Parameter) -> bool:

@@ -103,9 +103,8 @@ class Switch:
             sparse, pattern = self.network.of(layer), self._sparse[layer.name].pattern
             if 2 * pattern.nnz <= pattern.mask.numel() and sparse.theta is None and sparse.is_clean:
                 worth.append((sparse, pattern))
-        parameters = step_present(optimizer, [(sparse.parameter, sparse.group(), pattern) for sparse, pattern in worth])
-        done = set(map(id, parameters))
-        stepped = [sparse for sparse, _ in worth if id(sparse.parameter) in done]
+        flags = step_present(optimizer, [(sparse.parameter, sparse.group(), pattern) for sparse, pattern in worth])
+        stepped = [sparse for (sparse, _), done in zip(worth, flags, strict=True) if done]
         for sparse in stepped:
             sparse.mark_clean()
         return stepped
