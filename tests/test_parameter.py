@@ -221,6 +221,21 @@ def test_unscaled_and_clipped_under_a_scaler(fused):
     torch.testing.assert_close(first(handle).moments.first, first(plain_handle).moments.first, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.parametrize("method", ["deep-r", "sr-ste", "top-kast"])
+def test_terms_that_methods_add_to_the_gradient_are_not_divided_by_the_scale(method):
+    runs = []
+    for scale in (1.0, 2.0**10):
+        model, optimizer, handle = sparse_run(method=method, density=0.5, optimizer=lambda m: sgd(m, fused=True))
+        scaler = GradScaler("cpu", init_scale=scale)
+        for batch in batches(4):
+            _scaled_step(model, optimizer, scaler, batch, 1.0)
+            scaler.update()
+        runs.append((bits(handle), [p.detach() for p in model.parameters()]))
+    assert torch.equal(runs[0][0], runs[1][0])
+    for mine, theirs in zip(runs[0][1], runs[1][1], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
+
+
 def test_bf16_autocast():
     model, optimizer, handle = sparse_run()
     start = bits(handle).clone()

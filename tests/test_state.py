@@ -9,6 +9,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import StateError
+from regrow.topology.journal import unpack
 from tests.support.training import (
     assert_sparse,
     batches,
@@ -107,6 +108,9 @@ def test_masks_from_zeros(method):
     handle.masks_from_zeros()
     assert torch.equal(handle.masks["2"], other[2].weight != 0)
     assert handle.nonzeros == handle.budget == sum(int((m.weight != 0).sum()) for m in other[::2])
+    for history in (handle.network.start_masks, handle.network.ever_masks):
+        for bits_then, mask in zip(history, handle.masks.values(), strict=True):
+            assert torch.equal(unpack(bits_then, mask.shape), mask)
     budget = handle.nonzeros
     optimizer.zero_grad()
     loss_of(model, batches(1)[0]).backward()

@@ -123,6 +123,12 @@ class SparseNetwork:
             sparse.mask_weight()
             sparse.mask_state()
 
+    def start_over(self) -> None:
+        """Let the present masks be the first ones: budget and history count from them."""
+        masks = [self.mask(layer) for layer in self.layers]
+        self.counts = [int(mask.count_nonzero()) for mask in masks]
+        self.start_masks, self.ever_masks = [pack(mask) for mask in masks], [pack(mask) for mask in masks]
+
     def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
         """Let a method act on every layer that is not frozen around an optimizer step; with ``gradients`` on those that have one."""
         if action is None:

@@ -19,7 +19,8 @@ class SparseParameter:
     """A dense-shaped parameter with zeros outside its mask.
 
     The gradient is masked as it is accumulated, so that clipping, unscaling and averaging see present weights only. While
-    ``collecting``, the unmasked gradient is kept beside it for growth. Sparse kernels deliver gradients that ``arrive_masked``.
+    ``collecting``, the unmasked gradient is kept beside it for growth. ``arrives_masked`` recognises gradients straight from sparse
+    kernels, which are zero at missing weights already.
     """
 
     def __init__(self, name: str, parameter: nn.Parameter, optimizer: Optimizer, pure_gradient: bool) -> None:
@@ -34,7 +35,7 @@ class SparseParameter:
         self._arriving: tuple[Tensor, bool] | None = None
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
-        self.arrives_masked = False
+        self.arrives_masked: Callable[[Tensor], bool] | None = None
         self._clean_version = -1
         self.mask = torch.ones_like(parameter, dtype=torch.bool)
         self._hooks = self._hook()
@@ -201,7 +202,7 @@ class SparseParameter:
                 self.incoming.add_(arrived)
             self._arriving = None
         if parameter.grad is not None:
-            if not self.arrives_masked:
+            if self.arrives_masked is None or not self.arrives_masked(parameter.grad):
                 self._mask_gradient(parameter.grad)
             self._masked = (parameter.grad, parameter.grad._version)
 

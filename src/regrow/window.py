@@ -97,7 +97,8 @@ class GrowthWindow:
 
     def close(self, step: int) -> None:
         """After an update: forget the window, unless it stays open."""
+        stays_open = self.always_open(step)
         for sparse in self.parameters:
-            if not self.always_open(step):
+            if not stays_open:
                 sparse.moments.clear()
             sparse.moments.last = None

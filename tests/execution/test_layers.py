@@ -240,3 +240,28 @@ def test_compile_does_not_break():
     y = compiled(x)
     y.backward(torch.ones_like(y))
     torch.testing.assert_close([y, x.grad, sparse.weight.grad, sparse.bias.grad], expected)
+
+
+def test_a_plan_outlives_its_place_among_the_kept_ones():
+    """More map sizes than are kept, all in one graph: every backward meets a plan that was dropped."""
+    layer = nn.Conv1d(3, 4, 3)
+    twin = copy.deepcopy(layer)
+    mask = torch.rand(layer.weight.shape) < 0.5
+    with torch.no_grad():
+        twin.weight.mul_(mask)
+        layer.weight.mul_(mask)
+    attach(layer, mask)
+    inputs = [torch.randn(2, 3, length, requires_grad=True) for length in range(3, 33)]
+    gradients = [torch.autograd.grad(sum(m(x).square().sum() for x in inputs), inputs) for m in (layer, twin)]
+    for mine, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_input_on_another_device_is_an_error(layers):
+    model = nn.Sequential(*(module for _ in range(layers) for module in (nn.Linear(4, 4), nn.ReLU())))
+    for layer in model[::2]:
+        attach(layer, torch.ones(4, 4, dtype=torch.bool))
+    travel(model)
+    with pytest.raises(TypeError, match=r"x must be float32 or float64 on the CPU, got torch.float32 on meta"):
+        model(torch.zeros(2, 4, device="meta"))

@@ -5,7 +5,7 @@ import torch
 
 import regrow
 from regrow.execution import SparsePattern, native
-from regrow.execution.optimizer import adamw_step, sgd_step
+from regrow.execution.optimizer import step_present
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 SHAPE = (17, 23)
@@ -40,45 +40,50 @@ def torch_steps(optimizer_class, weight, grads, options):
     return parameter.detach()
 
 
-@pytest.mark.parametrize("options", SGD)
-def test_sgd_is_torch_sgd(options):
-    pattern, weight, grads = start()
-    expected = torch_steps(torch.optim.SGD, weight, grads, options)
-    velocity = torch.zeros(SHAPE)
-    for step, grad in enumerate(grads):
-        sgd_step(weight, grad, velocity, pattern, first_step=step == 0, **options)
-    torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-6)
-    assert (weight[~pattern.mask] == 0).all()
+def native_steps(optimizer_class, weight, grads, options, pattern):
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = optimizer_class([parameter], **options)
+    for grad in grads:
+        parameter.grad = grad.clone()
+        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], pattern)]) == [True]
+    return parameter.detach(), optimizer.state[parameter]
 
 
-@pytest.mark.parametrize("options", ADAMW)
-def test_adamw_is_torch_adamw(options):
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [(torch.optim.SGD, o) for o in SGD] + [(torch.optim.AdamW, o) for o in ADAMW]
+)
+def test_native_steps_are_torch_steps(optimizer, options):
     pattern, weight, grads = start()
-    expected = torch_steps(torch.optim.AdamW, weight, grads, options)
-    first, second = torch.zeros(SHAPE), torch.zeros(SHAPE)
-    for step, grad in enumerate(grads, start=1):
-        adamw_step(weight, grad, first, second, pattern, step=step, **options)
-    torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-6)
-    assert (first[~pattern.mask] == 0).all()
+    expected = torch_steps(optimizer, weight, grads, options)
+    found, state = native_steps(optimizer, weight, grads, options, pattern)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert (found[~pattern.mask] == 0).all()
+    for value in state.values():
+        assert value.dim() == 0 or (value[~pattern.mask] == 0).all()
 
 
 def test_missing_entries_are_not_touched():
     pattern, weight, _grads = start()
     weight[~pattern.mask] = 7.0
-    sgd_step(weight, torch.ones(SHAPE), torch.ones(SHAPE), pattern, lr=0.1, momentum=0.9, weight_decay=0.1)
-    assert (weight[~pattern.mask] == 7.0).all()
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    found, _ = native_steps(torch.optim.SGD, weight, [torch.ones(SHAPE)], options, pattern)
+    assert (found[~pattern.mask] == 7.0).all()
+    assert (found[pattern.mask] != weight[pattern.mask]).all()
 
 
-def test_bad_arguments_raise():
+def test_what_native_code_cannot_step_is_left_alone():
     pattern, weight, grads = start()
-    with pytest.raises(ValueError, match="momentum_buffer"):
-        sgd_step(weight, grads[0], None, pattern, lr=0.1, momentum=0.9)
-    with pytest.raises(ValueError, match="grad must be contiguous"):
-        sgd_step(weight, grads[0].t(), None, pattern, lr=0.1)
-    with pytest.raises(TypeError, match="grad must be"):
-        sgd_step(weight, grads[0].double(), None, pattern, lr=0.1)
-    with pytest.raises(ValueError, match="step counts"):
-        adamw_step(weight, grads[0], weight.clone(), weight.clone(), pattern, step=0)
+    parameter = torch.nn.Parameter(weight.clone())
+    for options, grad in (
+        ({"lr": 0.1}, None),
+        ({"lr": torch.tensor(0.1)}, grads[0]),
+        ({"lr": 0.1, "amsgrad": True}, grads[0]),
+        ({"lr": 0.1}, grads[0].t().contiguous().t()),
+    ):
+        optimizer = torch.optim.AdamW([parameter], **options)
+        parameter.grad = grad
+        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], pattern)]) == [False]
+        assert torch.equal(parameter, weight)
 
 
 def trained(optimizer, native_step, steps=12, disturb=None, **options):

@@ -65,8 +65,8 @@ def test_conversions_run(enters):
 @pytest.mark.skipif(not native.available(), reason="native kernels not built")
 def test_lists_are_built_before_the_stopwatch_runs(monkeypatch):
     built = []
-    original = pattern._Plan.__init__
-    monkeypatch.setattr(pattern._Plan, "__init__", lambda self, *a: built.append(1) or original(self, *a))
+    original = pattern.NativePlan.__init__
+    monkeypatch.setattr(pattern.NativePlan, "__init__", lambda self, *a: built.append(1) or original(self, *a))
     probe = Probe(nn.Conv2d(3, 4, 3), call(5, 3, 6, 6), True, False, torch.ones(4, 3, 3, 3, dtype=torch.bool))
     probe.prepare()
     count = len(built)

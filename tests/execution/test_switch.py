@@ -51,7 +51,21 @@ def test_gradients_outside_windows_are_zero_at_missing_weights():
     model, optimizer, handle = start("sparse", "static")
     train(model, optimizer, 2)
     for sparse in handle.parameters:
-        assert sparse.arrives_masked
+        assert sparse.arrives_masked(sparse.parameter.grad)
+        assert int((sparse.parameter.grad[~sparse.mask] != 0).sum()) == 0
+
+
+@pytest.mark.parametrize("also", ["penalty", "tied", "micro-batches"])
+def test_gradients_that_do_not_come_from_the_kernel_alone_are_masked(also):
+    model = nn.Sequential(nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 9))
+    if also == "tied":
+        model[2].weight = model[0].weight
+    model, _, handle = start("sparse", "static", model=model)
+    for _ in range(2 if also == "micro-batches" else 1):
+        loss = model(torch.randn(4, 9)).square().mean()
+        (loss + (model[0].weight - 1).square().sum() if also == "penalty" else loss).backward()
+    for sparse in handle.parameters:
+        assert int((sparse.parameter.grad[sparse.mask] != 0).sum()) > 0
         assert int((sparse.parameter.grad[~sparse.mask] != 0).sum()) == 0
 
 

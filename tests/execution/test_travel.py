@@ -23,6 +23,7 @@ MODULES = [
     (lambda: nn.MaxPool2d(3, stride=2, padding=1), (9, 6, 8, 7)),
     (lambda: nn.MaxPool2d(3, stride=2, ceil_mode=True), (9, 6, 8, 7)),
     (lambda: nn.MaxPool2d((2, 3), stride=1, dilation=2), (9, 6, 8, 7)),
+    (lambda: nn.MaxPool2d(2, stride=1, padding=1, dilation=3), (9, 6, 8, 7)),
     (lambda: nn.AvgPool2d(2), (9, 6, 8, 6)),
     (lambda: nn.AvgPool2d(3, stride=2, padding=1), (9, 6, 8, 7)),
     (lambda: nn.AdaptiveAvgPool2d(1), (9, 6, 8, 7)),

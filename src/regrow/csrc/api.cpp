@@ -84,6 +84,8 @@ Pool pool_of(const int* fields) {
   return pool;
 }
 
+int64_t pixels_of(const Pool& p) { return int64_t(p.channels) * p.in_rows * p.in_cols; }
+
 }  // namespace
 }  // namespace regrow
 
@@ -167,31 +169,35 @@ REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
     return in_parts(parts, [&](int part) { run.kernels.keep_present(x, mask, share(size, part, parts)); });                                  \
   }                                                                                                                                          \
   REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
-    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
-      k.channel_statistics(x, channels, size, mean, variance, part, threads);                                                                \
-    });                                                                                                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
+    return in_parts(parts, [&](int part) { run.kernels.channel_statistics(x, channels, size, mean, variance, part, parts); });               \
   }                                                                                                                                          \
   REGROW_API int regrow_scale_shift_##SUFFIX(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, int relu,     \
                                              int threads) {                                                                                  \
-    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
-      k.scale_shift(x, scale, shift, y, channels, size, relu != 0, part, threads);                                                           \
-    });                                                                                                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
+    return in_parts(parts, [&](int part) { run.kernels.scale_shift(x, scale, shift, y, channels, size, relu != 0, part, parts); });          \
   }                                                                                                                                          \
   REGROW_API int regrow_norm_backward_##SUFFIX(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx,   \
                                                T* dweight, T* dbias, int64_t channels, int64_t size, int training, int threads) {            \
-    return in_parts(threads, [&, k = runner_##SUFFIX(threads).kernels](int part) {                                                           \
-      k.norm_backward(x, y, g, mean, invstd, weight, dx, dweight, dbias, channels, size, training != 0, part, threads);                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
+    return in_parts(parts, [&](int part) {                                                                                                   \
+      run.kernels.norm_backward(x, y, g, mean, invstd, weight, dx, dweight, dbias, channels, size, training != 0, part, parts);              \
     });                                                                                                                                      \
   }                                                                                                                                          \
   REGROW_API int regrow_max_pool_##SUFFIX(const int* pool, const T* x, T* y, uint8_t* winner, int64_t lanes, int threads) {                  \
-    return in_parts(threads, [&, s = pool_of(pool), k = runner_##SUFFIX(threads).kernels](int part) {                                        \
-      k.max_pool(s, x, y, winner, lanes, part, threads);                                                                                     \
-    });                                                                                                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const Pool s = pool_of(pool);                                                                                                            \
+    const int parts = run.parts_for(pixels_of(s) * lanes / kLanes);                                                                          \
+    return in_parts(parts, [&](int part) { run.kernels.max_pool(s, x, y, winner, lanes, part, parts); });                                    \
   }                                                                                                                                          \
   REGROW_API int regrow_max_pool_backward_##SUFFIX(const int* pool, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int threads) {  \
-    return in_parts(threads, [&, s = pool_of(pool), k = runner_##SUFFIX(threads).kernels](int part) {                                        \
-      k.max_pool_backward(s, g, winner, dx, lanes, part, threads);                                                                           \
-    });                                                                                                                                      \
+    const auto run = runner_##SUFFIX(threads);                                                                                               \
+    const Pool s = pool_of(pool);                                                                                                            \
+    const int parts = run.parts_for(pixels_of(s) * lanes / kLanes);                                                                          \
+    return in_parts(parts, [&](int part) { run.kernels.max_pool_backward(s, g, winner, dx, lanes, part, parts); });                          \
   }
 REGROW_FOR_EACH_PRECISION(DEFINE_GLUE)
 

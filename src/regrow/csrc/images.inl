@@ -6,7 +6,9 @@ template <class T>
 REGROW_INLINE Vec<T> normalised(Vec<T> x, T scale, T shift) {
   Vec<T> product = x * scale;
 #ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4) __asm__("" : "+x"(product));
+  __asm__("" : "+x"(product));
+#else
+  __asm__("" : "+m"(product));
 #endif
   return product + shift;
 }

@@ -28,6 +28,14 @@ struct Kernels {
   void (*adamw_step)(const AdamWStep<T>&, Range mine);
 };
 
+// The table of the kernels that are visible where it is written.
+#define REGROW_KERNELS(T)                                                                                                            \
+  Kernels<T> {                                                                                                                       \
+    forward<T>, weight_gradient<T>, transpose<T>, channel_sums<T>, channel_statistics<T>, scale_shift<T>, load_images<T>, bernoulli, \
+        scale_kept<T>, keep_present<T>, rectify<T>, rectify_gradient<T>, norm_backward<T>, max_pool<T>, max_pool_backward<T>,        \
+        sgd_step<T>, adamw_step<T>                                                                                                   \
+  }
+
 const Kernels<float>& generic_kernels_f32();
 const Kernels<double>& generic_kernels_f64();
 const Kernels<float>* avx2_kernels_f32();  // null where the compiler cannot build them

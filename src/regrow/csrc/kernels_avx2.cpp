@@ -13,8 +13,7 @@ namespace avx2 {
 #include "images.inl"
 #include "twister.inl"
 #include "optimizer.inl"
-constexpr Kernels<float> table{forward<float>, weight_gradient<float>, transpose<float>, channel_sums<float>, channel_statistics<float>, scale_shift<float>,
-                       load_images<float>, bernoulli, scale_kept<float>, keep_present<float>, rectify<float>, rectify_gradient<float>, norm_backward<float>, max_pool<float>, max_pool_backward<float>, sgd_step<float>, adamw_step<float>};
+constexpr Kernels<float> table = REGROW_KERNELS(float);
 }  // namespace avx2
 const Kernels<float>* avx2_kernels_f32() { return &avx2::table; }
 }  // namespace regrow

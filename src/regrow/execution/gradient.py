@@ -37,6 +37,11 @@ class GradientBuffer:
         if self._memory is not None:
             self._version = self._memory._version
 
+    def holds(self, grad: Tensor) -> bool:
+        """Whether `grad` is the last loan as it was written: nobody added to it, in place or elsewhere."""
+        memory = self._memory
+        return memory is not None and memory._version == self._version and grad.data_ptr() == memory.data_ptr()
+
     def forget(self) -> None:
         """Drop the memory: the pattern changed, other positions must be zero now."""
         self._memory = None

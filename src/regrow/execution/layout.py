@@ -62,7 +62,21 @@ def to_travel(x: Tensor) -> Tensor:
     if is_travel(x):
         return x
     y, x = empty_travel(x.shape, x), x.contiguous()
-    if x.dtype in native.SUFFIX and x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()):
+    if _native(x):
         native.call("transpose", x.dtype, x, x.shape[0], x.numel() // x.shape[0], y)
         return y
     return y.copy_(x)
+
+
+def to_ordinary(x: Tensor) -> Tensor:
+    """`x` in torch's usual order; a copy only if needed."""
+    if x.is_contiguous() or not _native(x) or not is_travel(x):
+        return x.contiguous()
+    y = torch.empty(x.shape, dtype=x.dtype)
+    native.call("transpose", x.dtype, x, x.numel() // x.shape[0], x.shape[0], y)
+    return y
+
+
+def _native(x: Tensor) -> bool:
+    """Whether native code may copy `x`: it leaves no trace for autograd."""
+    return x.dtype in native.SUFFIX and x.is_cpu and not (x.requires_grad and torch.is_grad_enabled())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,9 @@ class NativeError(RuntimeError):
 
 @functools.cache
 def library_path() -> Path | None:
-    """The compiled library beside the package, or None if it was not built."""
-    return next(iter(sorted(Path(__file__).parent.parent.glob("_kernels*.so"))), None)
+    """The library compiled for this Python beside the package, or None if it was not built."""
+    path = Path(__file__).parent.parent / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
+    return path if path.is_file() else None
 
 
 @functools.cache

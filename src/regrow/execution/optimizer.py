@@ -43,64 +43,6 @@ class _AdamWStep(ctypes.Structure):
     ]
 
 
-def sgd_step(
-    weight: Tensor,
-    grad: Tensor,
-    momentum_buffer: Tensor | None,
-    pattern: SparsePattern,
-    *,
-    lr: float,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    maximize: bool = False,
-    first_step: bool = False,
-) -> None:
-    """One step of `torch.optim.SGD` on the present entries, in place.
-
-    Args:
-        momentum_buffer: velocity, dense-shaped; None only if `momentum` is 0.
-        first_step: the velocity starts as the gradient, as torch does when it creates the buffer.
-    """
-    _check(pattern, weight=weight, grad=grad, momentum_buffer=momentum_buffer)
-    if momentum and momentum_buffer is None:
-        raise ValueError("momentum needs a momentum_buffer shaped like the weight")
-    options = (lr, momentum, dampening, weight_decay, nesterov, maximize, first_step)
-    _run(weight.dtype, [_SgdStep(*options, *_pointers(pattern, weight, grad, momentum_buffer))])
-
-
-def adamw_step(
-    weight: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    pattern: SparsePattern,
-    *,
-    step: int,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 1e-2,
-    maximize: bool = False,
-) -> None:
-    """One step of `torch.optim.AdamW` (number `step`, from 1) on the present entries, in place."""
-    _check(pattern, weight=weight, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
-    if step < 1:
-        raise ValueError(f"step counts from 1, got {step}")
-    options = (lr, *betas, eps, weight_decay, step, maximize)
-    _run(weight.dtype, [_AdamWStep(*options, *_pointers(pattern, weight, grad, exp_avg, exp_avg_sq))])
-
-
-def _check(pattern: SparsePattern, **tensors: Tensor | None) -> None:
-    weight, shape = tensors["weight"], pattern.mask.shape
-    for name, tensor in tensors.items():
-        if tensor is not None and (tensor.shape != shape or not tensor.is_contiguous()):
-            raise ValueError(f"{name} must be contiguous with shape {tuple(shape)}, got {tuple(tensor.shape)}")
-        if tensor is not None and (tensor.dtype != weight.dtype or not tensor.is_cpu):
-            raise TypeError(f"{name} must be {weight.dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
-
-
 def _pointers(pattern: SparsePattern, *tensors: Tensor | None) -> tuple[int | None, ...]:
     positions = pattern.positions()
     return *(None if t is None else t.data_ptr() for t in tensors), positions.data_ptr(), positions.numel()

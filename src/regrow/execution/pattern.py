@@ -20,8 +20,8 @@ _numbers = itertools.count()
 _patterns: weakref.WeakValueDictionary[int, SparsePattern] = weakref.WeakValueDictionary()
 
 
-class _Plan:
-    """Owner of one native plan."""
+class NativePlan:
+    """Owner of one native plan; an argument of native functions, alive as long as somebody holds it."""
 
     def __init__(self, geometry: Sequence[int], mask: Tensor, input_gradient: bool) -> None:
         self.pointer = ctypes.c_void_p()
@@ -31,6 +31,7 @@ class _Plan:
             fields, ctypes.c_void_p(mask.data_ptr()), ctypes.c_int(input_gradient), ctypes.byref(self.pointer)
         )
         native.check(status, "plan_create")
+        self._as_parameter_ = self.pointer  # what ctypes passes
         weakref.finalize(self, library.regrow_plan_free, self.pointer)
 
 
@@ -102,7 +103,7 @@ class SparsePattern:
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
         self.derived: dict[object, Any] = {}  # what users of the lists keep with them; gone with the masks
-        self._plans: dict[tuple[str, int, int], _Plan] = {}
+        self._plans: dict[tuple[str, int, int], NativePlan] = {}
         self._positions: dict[str, Tensor] = {}
 
     @property
@@ -123,8 +124,11 @@ class SparsePattern:
             self._positions[key] = mask.flatten().nonzero().flatten().to(torch.int32)
         return self._positions[key]
 
-    def plan(self, use: str, rows: int, cols: int) -> ctypes.c_void_p:
-        """The native plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols."""
+    def plan(self, use: str, rows: int, cols: int) -> NativePlan:
+        """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols.
+
+        Hold it while native code uses it: plans of other map sizes may take its place here.
+        """
         if use == "weight_gradient" and self.gradient_mask is None:
             use = "forward"
         key = (use, rows, cols)
@@ -133,8 +137,8 @@ class SparsePattern:
                 if len(self._plans) >= 3 * _KEPT_PLANS:
                     del self._plans[next(iter(self._plans))]
                 mask = self.gradient_mask if use == "weight_gradient" else self.mask
-                self._plans[key] = _Plan(self._geometry(rows, cols), mask, use == "input_gradient")
-            return self._plans[key].pointer
+                self._plans[key] = NativePlan(self._geometry(rows, cols), mask, use == "input_gradient")
+            return self._plans[key]
 
     def _geometry(self, rows: int, cols: int) -> list[int]:
         w = self.window

@@ -51,9 +51,8 @@ class _MaxPoolFunction(torch.autograd.Function):
 
 
 def _native(x: Tensor) -> bool:
-    return (
-        not torch.compiler.is_compiling() and x.dim() == 4 and x.dtype in native.SUFFIX and x.numel() > 0 and travels(x)
-    )
+    known = x.dtype in native.SUFFIX and x.is_cpu and not torch.compiler.is_compiling()
+    return known and x.dim() == 4 and x.numel() > 0 and travels(x)
 
 
 class TravelMaxPool2d(nn.MaxPool2d):
@@ -77,6 +76,8 @@ def takes(module: nn.MaxPool2d, x: Tensor) -> bool:
         return False
     kernel, pad = _pair(module.kernel_size), _pair(module.padding)
     valid = kernel[0] * kernel[1] <= 255 and all(2 * p <= k for p, k in zip(pad, kernel, strict=True))
+    if max(pad) > 0 and max(_pair(module.dilation)) > 1:
+        return False  # a window may lie in the padding altogether
     return valid and min(_windows(module, x)[0]) > 0
 
 

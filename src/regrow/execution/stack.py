@@ -17,7 +17,7 @@ from regrow.execution import native
 from regrow.execution.gradient import dense_weight_gradient, watched
 from regrow.execution.layers import Execution, SparseLinear, execution_of
 from regrow.execution.layout import empty_travel, to_travel
-from regrow.execution.pattern import SparsePattern
+from regrow.execution.pattern import NativePlan, SparsePattern
 
 _POINTERS, _COUNTS = ctypes.c_void_p, ctypes.c_int64
 _LINE = 16  # numbers in a cache line, at least
@@ -35,7 +35,13 @@ class _Layer(ctypes.Structure):
 
 def length(modules: Sequence[nn.Module], x: Tensor) -> int:
     """How many of the modules, from the first on, make a stack for `x`; 0 if fewer than two layers do."""
-    if type(modules[0]) is not SparseLinear or x.dim() != 2 or torch.compiler.is_compiling() or watched():
+    if (
+        type(modules[0]) is not SparseLinear
+        or x.dim() != 2
+        or not x.is_cpu
+        or torch.compiler.is_compiling()
+        or watched()
+    ):
         return 0
     layers = 0
     while _fits(modules[2 * layers], x.dtype):
@@ -48,8 +54,9 @@ def length(modules: Sequence[nn.Module], x: Tensor) -> int:
 def _fits(module: nn.Module, dtype: torch.dtype) -> bool:
     if type(module) is not SparseLinear:
         return False
-    weight, execution = module._parameters["weight"], execution_of(module)
-    return execution.live and weight.dtype == dtype and weight.is_contiguous()
+    weight, bias = module._parameters["weight"], module._parameters["bias"]
+    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu
+    return plain and (bias is None or bias.dtype == dtype) and execution_of(module).live
 
 
 def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
@@ -72,8 +79,7 @@ class _Outline:
         self.patterns, self.samples = patterns, samples
         self.masks = [pattern.mask for pattern in patterns]
         self.layers = (_Layer * len(patterns))()
-        for i, pattern in enumerate(patterns):
-            _enter_lists(self.layers[i], pattern, wants_input or i > 0)
+        self._plans = [_enter_lists(self.layers[i], p, wants_input or i > 0) for i, p in enumerate(patterns)]
         self.present = _places([pattern.nnz for pattern in patterns])
         maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
         self.y = _places(maps, self.present[-1])
@@ -95,13 +101,17 @@ class _Outline:
         return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
 
 
-def _enter_lists(layer: _Layer, pattern: SparsePattern, wants_input: bool) -> None:
+def _enter_lists(layer: _Layer, pattern: SparsePattern, wants_input: bool) -> list[NativePlan]:
+    """Point a layer's record to its lists; returns the plans, which must live as long."""
     positions, reached = pattern.positions(), pattern.positions("weight_gradient")
-    layer.plan, layer.gradient_plan = pattern.plan("forward", 1, 1), pattern.plan("weight_gradient", 1, 1)
-    layer.input_plan = pattern.plan("input_gradient", 1, 1) if wants_input else None
+    plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
+    found = {name: pattern.plan(use, 1, 1) for name, use in plans.items() if wants_input or use != "input_gradient"}
+    for name, plan in found.items():
+        setattr(layer, name, plan.pointer)
     layer.position, layer.count = positions.data_ptr(), positions.numel()
     layer.gradient_position, layer.gradient_count = reached.data_ptr(), reached.numel()
     layer.outputs = pattern.out_channels
+    return list(found.values())
 
 
 def _places(sizes: Sequence[int], start: int = 0) -> list[int]:

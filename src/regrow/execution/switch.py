@@ -84,8 +84,8 @@ class Switch:
             self._compute_sparse(self.auto.decision.sparse)
         for layer in self._sparse_layers():
             self._sparse[layer.name].dense_gradient(window_open)
-            # Outside windows the kernels leave exact zeros at missing weights: masking them again would be dense work.
-            self.network.of(layer).arrives_masked = not window_open
+            # The kernels' own gradients have exact zeros at missing weights: masking them again would be dense work.
+            self.network.of(layer).arrives_masked = self._sparse[layer.name].buffer.holds
 
     def step_present(self) -> list[SparseParameter]:
         """Update sparse layers natively, present weights only, where the optimizer's arithmetic is known; returns whose it was.
@@ -180,12 +180,25 @@ class Switch:
                     self._sparse[layer.name].take_weight()
             elif layer.name in self._sparse:
                 self._sparse.pop(layer.name).detach()
-                self.network.of(layer).arrives_masked = False
+                self.network.of(layer).arrives_masked = None
             else:
                 continue
             self.network.of(layer).follow_layout()
-        if self._model is not None:
-            (travel if wanted else settle)(self._model)
+        if self._model is None:
+            return
+        if wanted:
+            travel(self._model, self._entrances(wanted))
+        else:
+            settle(self._model)
+
+    def _entrances(self, sparse: set[str]) -> list[nn.Conv2d]:
+        """Dense convolutions outside the scope; where other layers are dense too, nobody knows whether theirs is the next."""
+        from regrow.execution.entrance import TravelConv2d
+
+        if self._model is None or any(layer.name not in sparse for layer in self.network.layers):
+            return []
+        mine = {layer.module for layer in self.network.layers}
+        return [m for m in self._model.modules() if type(m) in (nn.Conv2d, TravelConv2d) and m not in mine]
 
     def _off(self) -> None:
         if self.auto is not None:

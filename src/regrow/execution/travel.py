@@ -6,10 +6,13 @@ Everything else receives tensors with legal strides and stays correct.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor, nn
 
 from regrow.execution import norm, pool, stack
 from regrow.execution.dropout import TravelDropout
+from regrow.execution.entrance import TravelConv2d
 from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d
 from regrow.execution.pool import TravelAdaptiveAvgPool2d, TravelAvgPool2d, TravelMaxPool2d
 
@@ -62,11 +65,17 @@ _TRAVEL_CLASS = {
     nn.AvgPool2d: TravelAvgPool2d,
     nn.AdaptiveAvgPool2d: TravelAdaptiveAvgPool2d,
 }
-_ORDINARY_CLASS = {travelling: ordinary for ordinary, travelling in _TRAVEL_CLASS.items()}
+_ORDINARY_CLASS = {travelling: ordinary for ordinary, travelling in _TRAVEL_CLASS.items()} | {TravelConv2d: nn.Conv2d}
 
 
-def travel(model: nn.Module) -> list[str]:
-    """Let the layout travel through `model`; returns the names of the modules that changed. `settle` reverts."""
+def travel(model: nn.Module, entrances: Iterable[nn.Conv2d] = ()) -> list[str]:
+    """Let the layout travel through `model`, from the outputs of dense convolutions on where they are `entrances`.
+
+    Returns the names of the modules that changed; `settle` reverts.
+    """
+    _switch(model, {TravelConv2d: nn.Conv2d})
+    for convolution in entrances:
+        convolution.__class__ = TravelConv2d
     return _switch(model, _TRAVEL_CLASS)
 
 

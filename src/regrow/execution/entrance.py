@@ -1,0 +1,37 @@
+"""Where activations enter the travelling layout: behind a dense convolution whose output goes to sparse layers.
+
+Converting there, not before the first sparse layer, lets batch norm and ReLU in between run on the layout, and spares torch's
+elementwise kernels gradients whose strides differ from their activations': they take ten times as long.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regrow.execution import native
+from regrow.execution.layout import is_travel, to_ordinary, to_travel
+
+
+class _Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        """The same numbers, samples innermost."""
+        return to_travel(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
+        """The gradient in the order that torch's convolutions read."""
+        return to_ordinary(grad)
+
+
+class TravelConv2d(nn.Conv2d):
+    """A dense `nn.Conv2d` whose output travels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Torch's convolution, then the layout."""
+        y = super().forward(x)
+        known = y.dtype in native.SUFFIX and y.is_cpu and y.dim() == 4 and y.numel() > 0
+        return _Enter.apply(y) if known and not torch.compiler.is_compiling() and not is_travel(y) else y
