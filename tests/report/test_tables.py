@@ -116,5 +116,11 @@ def test_a_network_without_convolutions_has_no_paper_figure(files):
 
 
 def test_traffic_of_several_processes(files):
-    speed = [{**files.speed[0], "bytes_sent": 10, "bytes_dense": 40}]
-    assert "25.0% of dense" in tables.measured(replace(files, speed=speed))
+    assert "traffic" not in tables.measured(files)
+    row = {"seconds": 1.0, "images_per_second": 100.0, "images": 100, "bytes_per_step_dense": 4_000_000.0}
+    speed = [
+        {**row, "step": 30, "steps": 30, "bytes_per_step": 500_000.0},
+        {**row, "step": 40, "steps": 10, "bytes_per_step": 2_500_000.0},
+    ]
+    found = fact(tables.measured(replace(files, speed=speed)), "gradient traffic per step and process")
+    assert found == "1MB, 25.0% of dense (4MB)", "a mean over steps, not over rows"

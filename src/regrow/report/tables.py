@@ -126,10 +126,7 @@ def measured(files: RunFiles) -> str:
         ("milliseconds per step, whole run", number(1000 * seconds / steps)),
         ("images per second, training steps alone", f"{number(median(rates))}, median of {len(rates)} rows"),
     ]
-    last = files.speed[-1]
-    if last.get("bytes_dense"):
-        pairs.append(("gradient traffic", f"{percent(last['bytes_sent'] / last['bytes_dense'])} of dense"))
-    return _panel("Measured", "", note, html.facts(pairs), html.drawing(curves.throughput(files)))
+    return _panel("Measured", "", note, html.facts(pairs + _traffic(files)), html.drawing(curves.throughput(files)))
 
 
 def _done(files: RunFiles) -> tuple[int, int]:
@@ -140,6 +137,19 @@ def _done(files: RunFiles) -> tuple[int, int]:
         steps, before = steps + own, row["step"]
         images += row.get("images", own * files.config.data.batch)
     return steps, images
+
+
+def _traffic(files: RunFiles) -> list[tuple[str, str]]:
+    """Mean bytes that one of several processes hands over in a step, growth windows included; nothing for one process."""
+    rows = [row for row in files.speed if "bytes_per_step" in row]
+    if not rows:
+        return []
+    steps = sum(row["steps"] for row in rows)
+    sent, dense = (
+        sum(row["steps"] * row[key] for row in rows) / steps for key in ("bytes_per_step", "bytes_per_step_dense")
+    )
+    share = f"{percent(sent / dense)} of dense ({big_number(dense)}B)"
+    return [("gradient traffic per step and process", f"{big_number(sent)}B, {share}")]
 
 
 def counted(shot: Snapshot, work: TrainingWork | None, batch: int) -> str:

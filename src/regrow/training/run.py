@@ -65,7 +65,7 @@ class Run:
         self.processes = processes or Processes()
         self.step = 0
         self.tally = Tally()
-        self.pace, self.lap = Pace(), Lap()
+        self.pace = Pace()
         self.speed: float | None = None
         self.stop_requested = False
         self.resumed_from: int | None = None
@@ -73,6 +73,7 @@ class Run:
         self.log = MetricLog(folder, writes=self.processes.leads)
         self._claim_folder()
         self.parts: Parts = assemble(config, self.processes)
+        self.lap = Lap(self.parts.traffic)
         self._parameters = list(self.parts.network.parameters())
         self._restore()
         self._start_clocks()
@@ -210,17 +211,13 @@ class Run:
         pace = self.pace.row()
         if pace is not None:
             self.speed = pace.rate
-            self.log.add_speed(step=self.step, **self.lap.row(), images_per_second=self.speed, **self._traffic())
+            self.log.add_speed(step=self.step, **self.lap.row(), images_per_second=self.speed)
         self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
 
     def _start_clocks(self) -> None:
         self._last_save = time.monotonic()
         self.lap.restart()
         self.pace.skip()
-
-    def _traffic(self) -> dict[str, int]:
-        traffic = self.parts.traffic
-        return {} if traffic is None else {"bytes_sent": traffic.sent, "bytes_dense": traffic.dense}
 
     def _row(self, kind: str, scores: Scores) -> None:
         handle = self.parts.handle
