@@ -175,11 +175,15 @@ def test_tensorboard_missing_is_the_users_error(monkeypatch, tmp_path):
 
 
 def test_tensorboard(data, tmp_path):
-    pytest.importorskip("tensorboard")
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     view = TensorBoardView(PlainView(Console(file=io.StringIO()), tmp_path), tmp_path)
     Run(tiny.config(data, epochs=1), tmp_path, view=view).train()
     view.close()
-    assert list((tmp_path / "tensorboard").iterdir())
+    written = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    rows = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "train"]
+    assert [event.step for event in written.Scalars("train/loss")] == [row["step"] for row in rows]
+    assert [event.value for event in written.Scalars("train/loss")] == pytest.approx([row["loss"] for row in rows])
+    assert {"validation/accuracy", "test/accuracy", "train/density"} <= set(written.Tags()["scalars"])
 
 
 def test_a_real_terminal_gets_a_bar(tmp_path):
