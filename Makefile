@@ -18,9 +18,9 @@ setup: $(STAMP)  ## prepare .venv; skipped when up to date
 
 NATIVE := setup.py $(wildcard src/regrow/csrc/*)
 
-$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+$(STAMP): Makefile pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations,timm,ray]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations,timm,tensorboard,ray]"
 	@touch $@
 
 lint: setup  ## style checks

@@ -10,6 +10,7 @@ from regrow.methods import METHODS, build
 from regrow.presets import PRESETS, find
 from regrow.scope import SCOPES
 from regrow.training.optimisation import learning_rate
+from regrow.training.setup import create_model
 
 MNIST_TRAIN, CIFAR_TRAIN, IMAGENET_TRAIN = 54_000, 45_000, 1_281_167
 
@@ -77,6 +78,14 @@ def test_tuned_imagenet_settings():
     # The log of the 10% run shows 4,448 whole batches of 288; the last, smaller one counts here besides.
     assert config.data.batch == 288
     assert count_steps(IMAGENET_TRAIN, config.data.batch, drop_last=True) == 4448
+
+
+@pytest.mark.parametrize(("name", "fan"), [("imagenet-resnet50", 512), ("imagenet-resnet50-tuned", 1024)])
+def test_only_tuned_imagenet_networks_are_initialised_by_fan_in(name, fan):
+    config = PRESETS[name]
+    weight = create_model(config, config.model_options).layer4[0].conv1.weight
+    assert weight.shape[:2] == (512, 1024)
+    assert weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -31,6 +31,7 @@ _IMAGENET = Config(
 # The released log of the 10% run has batches of 288; learning rate per sample as published, 0.1 for 256.
 _TUNED = replace(
     _IMAGENET,
+    model_options={"init": "fan_in"},
     data=replace(_IMAGENET.data, batch=288),
     label_smoothing=0.1,
     optimizer=Optimizer(lr=0.1125, momentum=0.9, nesterov=False, weight_decay=1e-4, decay_norms=False),

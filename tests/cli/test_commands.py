@@ -5,6 +5,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 from regrow.cli.main import main
 from regrow.cli.train import default_folder
+from regrow.execution import native
 from regrow.presets import PRESETS
 from regrow.training.stored import evaluate_run
 
@@ -174,6 +176,16 @@ def test_doctor(capsys):
     assert "torch" in output
     assert "large buffers" in output
     assert "tensorboard" in output
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_doctor_says_whether_the_kernels_are_built(built, capsys, monkeypatch):
+    monkeypatch.setattr(native, "library_path", lambda: Path("_kernels.so") if built else None)
+    monkeypatch.setattr(native, "library", lambda: SimpleNamespace(regrow_isa=lambda: b"avx2"))
+    assert main(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "kernels" in line]
+    assert ("built, avx2" in line) is built
+    assert ("not built: sparse execution is off, masked works (needs a C++17 compiler)" in line) is not built
 
 
 def test_own_idx_folder(tmp_path, folder):

@@ -1,11 +1,14 @@
 import builtins
+import json
 import warnings
 
 import pytest
 import torch
 
 from regrow import models
+from regrow.cli.main import main
 from regrow.models.cost import cost
+from regrow.training.stored import load_model
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,21 @@ def test_any_timm_model_by_name():
     count = cost(models.create("timm:resnet18"), record.input_shape)
     assert count.params == 11_689_512
     assert count.macs == 1_814_073_344
+
+
+@pytest.mark.usefixtures("timm")
+def test_the_command_trains_a_timm_model(tmp_path, capsys):
+    command = ["train", "demo", "--model", "timm:test_resnet", "--batch", "50", "--threads", "1", "--update-every", "1"]
+    assert main([*command, "--max-steps", "2", "--out", str(tmp_path / "run")]) == 0
+    assert "starting: timm:test_resnet" in capsys.readouterr().out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["steps"], result["updates"]) == (2, 2)
+    assert result["nonzeros"] == round(0.05 * result["weights"])
+    _, _, trained = load_model(tmp_path / "run")
+    assert trained.conv1[0].in_channels == 1, "fitted to the data"
+    assert trained.fc.out_features == 10
+    assert main([*command, "--max-steps", "3", "--out", str(tmp_path / "run")]) == 0
+    assert "resuming at step 2" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("timm")

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -63,6 +64,46 @@ def test_three_figures_stay_apart(convolutional):
     assert "linear layers (2)" in estimated
 
 
+def fact(text, name):
+    """The value beside a name in a table of facts."""
+    found = re.findall(rf"<td[^>]*>{re.escape(name)}</td><td[^>]*>([^<]*)</td>", text)
+    assert len(found) == 1, text
+    return found[0]
+
+
+def test_whole_run_and_training_steps_alone_are_different_rates(files):
+    # Per row four steps of 600 images: one second of training, one of evaluation and checkpoints.
+    row = {"seconds": 2.0, "steps": 4, "images": 2400, "images_per_second": 2400.0}
+    text = tables.measured(replace(files, speed=[{**row, "step": step} for step in (4, 8, 12)]))
+    assert fact(text, "training time") == "6.0 s for 12 steps, 7,200 images"
+    assert fact(text, "images per second, whole run") == "1,200"
+    assert fact(text, "milliseconds per step, whole run") == "500"
+    assert fact(text, "images per second, training steps alone") == "2,400, median of 3 rows"
+
+
+def test_steps_that_a_killed_process_never_logged_do_not_count(files):
+    # Resumed from a checkpoint at step 7: the second row has its own steps only, as it has its own seconds only.
+    rows = [
+        {"step": 4, "seconds": 2.0, "steps": 4, "images": 2400, "images_per_second": 2400.0},
+        {"step": 8, "seconds": 0.5, "steps": 1, "images": 400, "images_per_second": 800.0},
+    ]
+    text = tables.measured(replace(files, speed=rows))
+    assert fact(text, "training time") == "2.5 s for 5 steps, 2,800 images"
+    assert fact(text, "images per second, whole run") == "1,120"
+
+
+def test_rows_without_counts_are_counted_by_their_step_numbers(files):
+    rows = [{"step": step, "seconds": 2.0, "images_per_second": 2400.0} for step in (4, 6)]
+    text = tables.measured(replace(files, speed=rows))
+    assert fact(text, "training time") == "4.0 s for 6 steps, 3,600 images"
+
+
+def test_a_real_run_counts_every_image(files):
+    text = tables.measured(files)
+    trained = files.rows("train")[-1]["step"]
+    assert fact(text, "training time").endswith(f" for {trained} steps, {4 * 3600:,} images")
+
+
 def test_missing_parts_are_said(files):
     shot = replace(take(files), rows=[])
     assert "No times" in tables.measured(replace(files, speed=[]))
@@ -75,5 +116,11 @@ def test_a_network_without_convolutions_has_no_paper_figure(files):
 
 
 def test_traffic_of_several_processes(files):
-    speed = [{**files.speed[0], "bytes_sent": 10, "bytes_dense": 40}]
-    assert "25.0% of dense" in tables.measured(replace(files, speed=speed))
+    assert "traffic" not in tables.measured(files)
+    row = {"seconds": 1.0, "images_per_second": 100.0, "images": 100, "bytes_per_step_dense": 4_000_000.0}
+    speed = [
+        {**row, "step": 30, "steps": 30, "bytes_per_step": 500_000.0},
+        {**row, "step": 40, "steps": 10, "bytes_per_step": 2_500_000.0},
+    ]
+    found = fact(tables.measured(replace(files, speed=speed)), "gradient traffic per step and process")
+    assert found == "1MB, 25.0% of dense (4MB)", "a mean over steps, not over rows"

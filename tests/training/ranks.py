@@ -23,6 +23,7 @@ from regrow.config import Sparse
 from regrow.execution import native
 from regrow.training import processes as groups
 from regrow.training.main import train
+from regrow.training.metrics import read_rows
 from regrow.training.run import Run
 from regrow.training.traffic import SparseTraffic
 from tests.training import tiny
@@ -94,14 +95,20 @@ def resume(work, world, execution="masked"):
     assert codes == [0] * world, codes
     single = fork(1, work / "single", lambda rank: train(config, work / "single"))
     assert single == [0]
+    result = json.loads((work / "whole" / "result.json").read_text())
     return {
         "resumed": "resuming at step 20" in (work / "killed-0.log").read_text(),
         "whole": tiny.digests(work / "whole"),
         "killed": tiny.digests(work / "killed"),
         "leftovers": tiny.leftovers(work / "whole") + tiny.leftovers(work / "killed"),
-        "loss": json.loads((work / "whole" / "result.json").read_text())["test_loss"],
+        "loss": result["test_loss"],
         "single": json.loads((work / "single" / "result.json").read_text())["test_loss"],
-        "speed": [json.loads(line) for line in (work / "whole" / "speed.jsonl").read_text().splitlines()],
+        "speed": {name: read_rows(work / name / "speed.jsonl") for name in ("whole", "killed")},
+        "weights": {
+            "all": sum(p.numel() for p in tiny.tiny_net().parameters()),
+            "sparse": result["weights"],
+            "nonzeros": result["nonzeros"],
+        },
     }
 
 

@@ -32,12 +32,22 @@ def check_resumed(report):
     assert not report["leftovers"]
 
 
+def check_traffic(rows, weights):
+    """Bytes of one step, neither summed up over rows nor forgotten where a run resumed."""
+    (dense,) = {row["bytes_per_step_dense"] for row in rows}
+    assert dense == 4 * weights["all"]
+    least = 4 * (weights["all"] - weights["sparse"] + weights["nonzeros"])
+    assert all(least <= row["bytes_per_step"] <= least + 4 * weights["sparse"] for row in rows)
+    assert any(row["bytes_per_step"] > least for row in rows), "growth windows"
+
+
 @pytest.mark.parametrize("task", ["resume", pytest.param("resume_sparse", marks=needs_kernels)])
 def test_two_ranks_resume_bit_for_bit_and_come_close_to_one(tmp_path, task):
     report = run_ranks(tmp_path, 2, task)
     check_resumed(report)
     assert report["loss"] == pytest.approx(report["single"], rel=0.2)
-    assert report["speed"][-1]["bytes_dense"] > 0
+    for rows in report["speed"].values():
+        check_traffic(rows, report["weights"])
 
 
 @pytest.mark.deep
@@ -66,7 +76,8 @@ def test_torchrun(tmp_path):
     assert done.stdout.count("starting:") == 1
     assert json.loads((folder / "result.json").read_text())["updates"] == 2
     speed = json.loads((folder / "speed.jsonl").read_text().splitlines()[-1])
-    assert speed["bytes_dense"] == 4 * 4 * 266_610
+    assert speed["bytes_per_step_dense"] == 4 * 266_610
+    assert speed["steps"] == 4
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
 

@@ -84,6 +84,23 @@ def test_result_and_rows_tell_what_happened(data, tmp_path):
     assert (tmp_path / "config.toml").read_text() == to_toml(config)
 
 
+def test_rows_of_speed_count_the_steps_and_images_of_their_seconds(data, tmp_path):
+    config = tiny.config(data, epochs=2, checkpoint_seconds=1e9)
+    config = replace(config, data=replace(config.data, batch=21))
+    whole = Run(config, tmp_path / "whole")
+    whole.train()
+    rows = read_rows(tmp_path / "whole" / "speed.jsonl")
+    last = whole.steps_per_epoch
+    assert [(row["step"], row["steps"]) for row in rows][:4] == [(4, 4), (8, 4), (last, last - 8), (12, 12 - last)]
+    assert sum(row["steps"] for row in rows) == whole.total_steps
+    assert sum(row["images"] for row in rows) == 2 * len(whole.parts.train) < 21 * whole.total_steps
+    # The two steps that were saved without a row are gone, with their seconds.
+    Run(config, tmp_path / "stopped", view=StopAt(6)).train()
+    Run(config, tmp_path / "stopped").train()
+    rows = read_rows(tmp_path / "stopped" / "speed.jsonl")
+    assert [(row["step"], row["steps"], row["images"]) for row in rows][:2] == [(4, 4, 84), (8, 2, 42)]
+
+
 def test_a_damaged_newest_checkpoint_falls_back_and_ends_the_same(data, tmp_path):
     config = tiny.config(data, epochs=2)
     Run(config, tmp_path / "whole").train()

@@ -12,9 +12,11 @@ from rich.console import Console
 from regrow.config import Sparse
 from regrow.errors import ConfigurationError
 from regrow.execution import measure, native
+from regrow.topology.journal import LayerRecord, Record
 from regrow.training import view as views
+from regrow.training.metrics import read_rows
 from regrow.training.run import Run
-from regrow.training.view import LiveView, PlainView, TensorBoardView, make_view
+from regrow.training.view import LiveView, PlainView, TensorBoardView, make_view, update_lines
 from tests.execution.automatic import SPARSE_WINS, Stopwatch
 from tests.training import tiny
 from tests.training.test_resume import environment
@@ -47,6 +49,62 @@ def test_plain_lines(data, tmp_path):
     assert all(("images/s" in line) == (" train " in line) for line in lines if line.startswith("epoch"))
     assert "test error" in text
     assert lines[-1].endswith("images/s (median), masked execution")
+
+
+def record(count, moved=()):
+    """A topology update of a network with so many layers, in which some layers won or lost weights."""
+    layers = tuple(
+        LayerRecord(
+            layer=f"features.{index}",
+            before=1000,
+            removed=200,
+            grown=200 + dict(moved).get(index, 0),
+            regrown_at_once=0,
+            after=1000 + dict(moved).get(index, 0),
+            density=(index + 1) / 100,
+            momentum_share=None,
+            distance_to_start=0.1,
+            distance_to_previous=0.1,
+            ever_active=0.1,
+        )
+        for index in range(count)
+    )
+    return Record(update=3, step=30, prune_rate=0.2, budget=1000 * count, density=0.1, layers=layers)
+
+
+def test_few_layers_stand_in_the_line_of_their_update():
+    assert update_lines(record(2), 80) == ["  update 3  prune rate 0.200  features.0 1.0%  features.1 2.0%"]
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_all_layers_of_vgg_are_shown_in_columns_that_fit(width):
+    first, *lines = update_lines(record(16), width)
+    assert first == "  update 3  prune rate 0.200"
+    words = " ".join(lines).split()
+    assert words[::2] == [f"features.{index}" for index in range(16)]
+    assert words[1::2] == [f"{index + 1}.0%" for index in range(16)]
+    assert max(map(len, lines)) <= max(width, 4 + len("features.15 16.0%"))
+    across = max(1, (width - 2) // (len("features.15 16.0%") + 2))
+    assert len(lines) == -(-16 // across), "as many columns as fit"
+    starts = {line.index(word) for line in lines for word in line.split() if word.startswith("features")}
+    assert len(starts) == across, "columns are aligned"
+
+
+def test_of_deep_networks_the_layers_that_changed_most_are_shown():
+    moved = {index: (-1) ** index * (10 + index) for index in range(40, 52)}
+    _, *lines, last = update_lines(record(54, moved), 80)
+    assert [word for word in " ".join(lines).split() if "%" not in word] == [f"features.{i}" for i in range(40, 52)]
+    assert last == "    and 42 layers that changed less: topology.jsonl"
+    assert len(update_lines(record(54, moved), 1000)) == 3
+
+
+def test_layers_left_out_of_the_line_are_in_the_journals_file(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(views, "ALL_LAYERS", 3)
+    monkeypatch.setattr(views, "MOST_CHANGED", 1)
+    text = watched(PlainView, data, tmp_path, False)
+    assert text.count("and 3 layers that changed less: topology.jsonl") == 3
+    updates = read_rows(tmp_path / "topology.jsonl")
+    assert [len(update["layers"]) for update in updates] == [4, 4, 4]
 
 
 def test_a_finished_run_says_so_with_its_result_and_no_speed(data, tmp_path):
@@ -117,11 +175,15 @@ def test_tensorboard_missing_is_the_users_error(monkeypatch, tmp_path):
 
 
 def test_tensorboard(data, tmp_path):
-    pytest.importorskip("tensorboard")
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     view = TensorBoardView(PlainView(Console(file=io.StringIO()), tmp_path), tmp_path)
     Run(tiny.config(data, epochs=1), tmp_path, view=view).train()
     view.close()
-    assert list((tmp_path / "tensorboard").iterdir())
+    written = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    rows = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "train"]
+    assert [event.step for event in written.Scalars("train/loss")] == [row["step"] for row in rows]
+    assert [event.value for event in written.Scalars("train/loss")] == pytest.approx([row["loss"] for row in rows])
+    assert {"validation/accuracy", "test/accuracy", "train/density"} <= set(written.Tags()["scalars"])
 
 
 def test_a_real_terminal_gets_a_bar(tmp_path):

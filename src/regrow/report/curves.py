@@ -169,13 +169,13 @@ def turnover(past: History) -> str:
 
 
 def throughput(files: RunFiles) -> str:
-    """Images per second over steps, as logged."""
+    """Images per second of training steps alone, as logged."""
     with look("throughput"):
         figure, axes = new(*_SMALL)
         x, y = thin([row["step"] for row in files.speed], [row["images_per_second"] for row in files.speed])
         axes.plot(x, y, color=ACCENT, marker="o" if len(x) <= _FEW else None, markersize=3)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: big_number(value))
-        axes.set_title("Images per second")
+        axes.set_title("Images per second, training steps alone")
         _steps_axis(axes)
-        return to_svg(figure, "throughput", "Images per second over training steps")
+        return to_svg(figure, "throughput", "Images per second of training steps alone")

@@ -110,24 +110,46 @@ def sizes(shot: Snapshot) -> str:
 
 
 def measured(files: RunFiles) -> str:
-    """What the clock said."""
-    note = html.paragraph("Wall time on the machine below, evaluation and checkpoints included.")
+    """What the clock said: the whole of the logged time, and training steps alone."""
+    note = html.paragraph(
+        "Wall time on the machine below up to the last logged row. Whole run: evaluation, checkpoints and the first step included. "
+        "Training steps alone: none of these, as in the figure; executions are compared by this rate."
+    )
     if not files.speed:
         return _panel("Measured", "", note, html.notice("No times were logged yet."))
     seconds = sum(row["seconds"] for row in files.speed)
-    images = sum(row["seconds"] * row["images_per_second"] for row in files.speed)
+    steps, images = _done(files)
     rates = [row["images_per_second"] for row in files.speed]
-    steps = images / files.config.data.batch
     pairs = [
-        ("training time", duration(seconds)),
+        ("training time", f"{duration(seconds)} for {steps:,} steps, {images:,} images"),
         ("images per second, whole run", number(images / seconds)),
-        (f"median of {len(rates)} rows", number(median(rates))),
-        ("milliseconds per step", number(1000 * seconds / steps)),
+        ("milliseconds per step, whole run", number(1000 * seconds / steps)),
+        ("images per second, training steps alone", f"{number(median(rates))}, median of {len(rates)} rows"),
     ]
-    last = files.speed[-1]
-    if last.get("bytes_dense"):
-        pairs.append(("gradient traffic", f"{percent(last['bytes_sent'] / last['bytes_dense'])} of dense"))
-    return _panel("Measured", "", note, html.facts(pairs), html.drawing(curves.throughput(files)))
+    return _panel("Measured", "", note, html.facts(pairs + _traffic(files)), html.drawing(curves.throughput(files)))
+
+
+def _done(files: RunFiles) -> tuple[int, int]:
+    """Steps and images of the logged seconds; rows without these counts, of older runs, by their step numbers and whole batches."""
+    steps = images = before = 0
+    for row in files.speed:
+        own = row.get("steps", row["step"] - before)
+        steps, before = steps + own, row["step"]
+        images += row.get("images", own * files.config.data.batch)
+    return steps, images
+
+
+def _traffic(files: RunFiles) -> list[tuple[str, str]]:
+    """Mean bytes that one of several processes hands over in a step, growth windows included; nothing for one process."""
+    rows = [row for row in files.speed if "bytes_per_step" in row]
+    if not rows:
+        return []
+    steps = sum(row["steps"] for row in rows)
+    sent, dense = (
+        sum(row["steps"] * row[key] for row in rows) / steps for key in ("bytes_per_step", "bytes_per_step_dense")
+    )
+    share = f"{percent(sent / dense)} of dense ({big_number(dense)}B)"
+    return [("gradient traffic per step and process", f"{big_number(sent)}B, {share}")]
 
 
 def counted(shot: Snapshot, work: TrainingWork | None, batch: int) -> str:

@@ -31,6 +31,7 @@ from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
+from regrow.training.lap import Lap
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
 from regrow.training.pace import Pace
@@ -72,6 +73,7 @@ class Run:
         self.log = MetricLog(folder, writes=self.processes.leads)
         self._claim_folder()
         self.parts: Parts = assemble(config, self.processes)
+        self.lap = Lap(self.parts.traffic)
         self._parameters = list(self.parts.network.parameters())
         self._restore()
         self._start_clocks()
@@ -147,7 +149,9 @@ class Run:
             nn.utils.clip_grad_norm_(self._parameters, config.optimizer.clip_norm)
         journaled, decided = len(parts.handle.journal), parts.handle.switch.decisions
         parts.optimizer.step()
-        self.pace.count(self._global_batch())
+        seen = self._global_batch()
+        self.pace.count(seen)
+        self.lap.count(seen)
         self.step += 1
         self.tally.add(value, logits, labels)
         if len(parts.handle.journal) != journaled:
@@ -207,24 +211,13 @@ class Run:
         pace = self.pace.row()
         if pace is not None:
             self.speed = pace.rate
-            self.log.add_speed(step=self.step, **self._times(), images_per_second=self.speed, **self._traffic())
+            self.log.add_speed(step=self.step, **self.lap.row(), images_per_second=self.speed)
         self._row("train", Scores(loss / samples, hits / samples, None, int(samples)))
 
     def _start_clocks(self) -> None:
-        self._last_save = self._last_row = time.monotonic()
-        self._last_processor = time.process_time()
+        self._last_save = time.monotonic()
+        self.lap.restart()
         self.pace.skip()
-
-    def _times(self) -> dict[str, float]:
-        """Seconds since the last row, whatever was done in them: by the clock, and of the processor."""
-        now, processor = time.monotonic(), time.process_time()
-        times = {"seconds": now - self._last_row, "processor_seconds": processor - self._last_processor}
-        self._last_row, self._last_processor = now, processor
-        return times
-
-    def _traffic(self) -> dict[str, int]:
-        traffic = self.parts.traffic
-        return {} if traffic is None else {"bytes_sent": traffic.sent, "bytes_dense": traffic.dense}
 
     def _row(self, kind: str, scores: Scores) -> None:
         handle = self.parts.handle

@@ -13,7 +13,11 @@ from rich.table import Table
 
 from regrow.config import Config, to_toml
 from regrow.errors import ConfigurationError
+from regrow.topology.journal import Record
 from regrow.training.run import Run
+
+ALL_LAYERS = 24  # more layers than this would fill the screen at every update
+MOST_CHANGED = 12
 
 
 class PlainView:
@@ -51,10 +55,7 @@ class PlainView:
 
     def updated(self, run: Run) -> None:
         """The densities after a topology update."""
-        record = run.parts.handle.journal[-1]
-        layers = "  ".join(f"{layer.layer} {layer.density:.1%}" for layer in record.layers[:8])
-        more = f"  (+{len(record.layers) - 8})" if len(record.layers) > 8 else ""
-        self._say(f"  update {record.update}  prune rate {record.prune_rate:.3f}  {layers}{more}")
+        self._say("\n".join(update_lines(run.parts.handle.journal[-1], self.console.width)))
 
     def stopped(self, run: Run) -> None:
         """Where the run stopped and how it goes on."""
@@ -81,6 +82,32 @@ class PlainView:
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def update_lines(record: Record, width: int) -> list[str]:
+    """A topology update in words: densities of all layers, in columns where one line is too short.
+
+    Of deep networks only the layers are shown that won or lost most weights, in the network's order; the run's ``topology.jsonl`` has all.
+    """
+    layers, left = record.layers, 0
+    if len(layers) > ALL_LAYERS:
+        movers = sorted(layers, key=lambda layer: abs(layer.after - layer.before), reverse=True)[:MOST_CHANGED]
+        layers, left = tuple(layer for layer in layers if layer in movers), len(layers) - MOST_CHANGED
+    head = f"  update {record.update}  prune rate {record.prune_rate:.3f}"
+    cells = [f"{layer.layer} {layer.density:.1%}" for layer in layers]
+    line = "  ".join([head, *cells])
+    if not left and len(line) <= width:
+        return [line]
+    lines = [head, *_columns(cells, width, indent=4)]
+    return lines if not left else [*lines, f"    and {left} layers that changed less: topology.jsonl"]
+
+
+def _columns(cells: list[str], width: int, indent: int) -> list[str]:
+    """Cells row by row in columns of equal width, as many as fit; one at least."""
+    widest = max(map(len, cells))
+    across = max(1, (width - indent + 2) // (widest + 2))
+    rows = [cells[start : start + across] for start in range(0, len(cells), across)]
+    return [" " * indent + "  ".join(cell.ljust(widest) for cell in row).rstrip() for row in rows]
 
 
 def _start(run: Run) -> str:
