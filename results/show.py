@@ -4,7 +4,8 @@
     python results/show.py --check  # exit code 1 if a table is not what the rows say
 
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
-changes to a setting, described in `results/probes/probes.toml`.
+changes to a setting, described in `results/probes/probes.toml`; `speed DENSITIES` (in percent, `5,10,goals`) that of the records in
+`benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+from regrow.bench import summary
 from regrow.experiments.catalogue import find
 from regrow.experiments.rows import read_runs
 from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
-DOCUMENTS = (HOME.parent / "README.md", HOME.parent / "docs" / "results.md")
+DOCUMENTS = tuple(HOME.parent / name for name in ("README.md", "docs/results.md", "docs/benchmarks.md"))
 HEADER = ("model", "setting", "weights %", "n", "error % ± SE", "paper ± SE", "difference in SE", "execution")
 _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -29,6 +31,8 @@ def table(experiment: str, model: str) -> str:
     """The Markdown table of one experiment, from its raw rows."""
     if experiment == "probes":
         return probes()
+    if experiment == "speed":
+        return summary.table(HOME.parent / "benchmarks" / "results", model)
     cells = find(experiment).chosen(None if model == "*" else model, None, None)
     lines = table_from_rows(cells, read_runs(HOME / experiment / "runs.csv"))
     return markdown(HEADER, [_row(line) for line in lines])

@@ -1,0 +1,63 @@
+"""The records of `regrow bench` as one table: rows of layers and networks, columns of densities."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regrow.experiments.tables import markdown
+
+SQUARE = ("64->64@32", "128->128@16", "256->256@8", "512->512@4")
+
+Record = dict[str, Any]
+# Label, file, which records, what of them, goals at 5, 10, 20, 30%.
+ROWS: tuple[tuple[str, str, Callable[[Record], bool], str, tuple[float, ...]], ...] = (
+    (
+        "3x3 conv, batch 128, median of 64@32, 128@16, 256@8, 512@4",
+        "layers",
+        lambda r: r["layer"].startswith("conv 3x3/1") and r["layer"].split()[2] in SQUARE,
+        "ratio",
+        (8, 5, 2.9, 2.1),
+    ),
+    (
+        "linear 4096 x 4096, batch 128",
+        "layers",
+        lambda r: r["layer"].endswith("4096 batch 128"),
+        "ratio",
+        (7, 4.5, 2.5, 1.7),
+    ),
+    (
+        "linear 4096 x 4096, batch 2048",
+        "layers",
+        lambda r: r["layer"].endswith("batch 2048"),
+        "ratio",
+        (7, 4.5, 2.5, 1.7),
+    ),
+    ("VGG16-D, forward + backward, batch 128", "vgg16-d", lambda r: True, "ratio", (5, 3.7, 2.4, 1.8)),
+    ("the same with SGD", "vgg16-d", lambda r: True, "step_ratio", ()),
+    ("the same over an epoch with growth windows", "vgg16-d", lambda r: True, "epoch_ratio", (3.5, 2.9, 2.0, 1.6)),
+    ("WRN-16-8, forward + backward, batch 128", "wrn-16-8", lambda r: True, "ratio", (5, 3.7, 2.4, 1.8)),
+    ("the same with SGD", "wrn-16-8", lambda r: True, "step_ratio", ()),
+    ("the same over an epoch with growth windows", "wrn-16-8", lambda r: True, "epoch_ratio", (3.5, 2.9, 2.0, 1.6)),
+)
+
+
+def table(folder: Path, columns: str) -> str:
+    """The Markdown table for densities in percent, separated by commas; with ``goals`` among them, those stand in brackets."""
+    wanted = [column for column in columns.split(",") if column != "goals"]
+    rows = []
+    for label, file, chosen, field, goals in ROWS:
+        records = [r for r in json.loads((folder / f"{file}.json").read_text())["rows"] if chosen(r)]
+        aims = dict(zip(("5", "10", "20", "30"), goals, strict=False)) if "goals" in columns else {}
+        rows.append((label, *(_figure(records, float(column) / 100, field, aims.get(column)) for column in wanted)))
+    return markdown(("", *(f"{column}%" for column in wanted)), rows)
+
+
+def _figure(records: list[Record], density: float, field: str, goal: float | None) -> str:
+    found = [record[field] for record in records if abs(record["density"] - density) < 1e-9 and record.get(field)]
+    if not found:
+        return ""
+    return f"{statistics.median(found):.1f}x" + (f" ({goal:g}x)" if goal else "")
