@@ -221,6 +221,35 @@ void check_glue(const Kernels<T>& k) {
   expect_near<double>("pooled gradient", {passed}, {total});
 }
 
+// The gradient of batch norm with a ReLU behind it, which passes where the output is NaN; channels of whole vectors and a rest.
+template <class T>
+void check_norm(const Kernels<T>& k, bool training) {
+  const int64_t channels = 5, size = 75;
+  const auto x = random_values<T>(channels * size), g = random_values<T>(x.size()), mean = random_values<T>(channels), weight = random_values<T>(channels);
+  const std::vector<T> invstd(channels, T(0.5));
+  auto y = random_values<T>(x.size());
+  for (size_t i = 0; i < y.size(); i += 3) y[i] = T(i % 2 ? 0 : NAN);
+  std::vector<T> dx(x.size()), dweight(channels), dbias(channels);
+  parallel_threads(2, [&](int part) {
+    k.norm_backward(x.data(), y.data(), g.data(), mean.data(), invstd.data(), weight.data(), dx.data(), dweight.data(), dbias.data(), channels, size,
+                    training, part, 2);
+  });
+  std::vector<double> passed(x.size()), dx_ref(x.size()), dweight_ref(channels), dbias_ref(channels);
+  for (size_t i = 0; i < x.size(); i++) {
+    const size_t c = i / size;
+    passed[i] = y[i] <= 0 ? 0 : double(g[i]);
+    dbias_ref[c] += passed[i], dweight_ref[c] += passed[i] * (double(x[i]) - mean[c]) * invstd[c];
+  }
+  for (size_t i = 0; i < x.size(); i++) {
+    const size_t c = i / size;
+    const double centred = training ? (dbias_ref[c] + dweight_ref[c] * (double(x[i]) - mean[c]) * invstd[c]) / size : 0;
+    dx_ref[i] = (passed[i] - centred) * invstd[c] * weight[c];
+  }
+  expect_near("norm dx", dx, dx_ref);
+  expect_near("norm dweight", dweight, dweight_ref);
+  expect_near("norm dbias", dbias, dbias_ref);
+}
+
 // Images of an odd number of pixels and samples; masks over an odd number of weights.
 template <class T>
 void check_images(const Kernels<T>& k) {
@@ -273,6 +302,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check(kernels, large_case(), 2);
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
+  for (bool training : {true, false}) check_norm(kernels, training);
   check_images(kernels);
   check_bernoulli(kernels);
   std::printf("%s: %d random layers agree\n", name, cases);
