@@ -1,48 +1,20 @@
 """Sparse operators against dense double-precision torch, element by element within a rounding bound."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from regrow.execution import SparsePattern, Window, native, ops
-from regrow.execution.layout import is_travel
-from tests.execution.cases import dense, random_case, tensors
+from tests.execution.bounds import assert_within, check_case, reference
+from tests.execution.cases import random_case, tensors
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
-FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps
-EPS = torch.finfo(torch.float32).eps
-
-
-def reference(x, weight, bias, grad, window):
-    """Output and gradients in double precision."""
-    x, weight = (t.double().requires_grad_() for t in (x, weight))
-    y = dense(x, weight, None if bias is None else bias.double(), window)
-    if y.numel() == 0:
-        return y.detach(), torch.zeros_like(x), torch.zeros_like(weight)
-    return y.detach(), *torch.autograd.grad(y, (x, weight), grad.double())
-
-
-def assert_within(actual, expected, magnitude):
-    assert actual.shape == expected.shape
-    excess = (actual.double() - expected).abs() - FACTOR * EPS * magnitude
-    assert excess.numel() == 0 or excess.max() <= 1e-30
-
-
-def check_case(seed):
-    case = random_case(seed)
-    x, weight, bias, grad, mask = tensors(case)
-    pattern = SparsePattern(mask, case.window)
-    y = ops._forward(x, weight, bias, pattern.number)
-    dx = ops._input_gradient(grad, weight, pattern.number, case.rows, case.cols)
-    dw = ops._weight_gradient(x, grad, pattern.number)
-    present = weight * mask
-    expected = reference(x, present, bias, grad, case.window)
-    bounds = reference(x.abs(), present.abs(), None if bias is None else bias.abs(), grad.abs(), case.window)
-    assert is_travel(y)
-    assert is_travel(dx)
-    assert (dw[~mask] == 0).all()
-    for actual, value, bound in zip((y, dx, dw), expected, bounds, strict=True):
-        keep = mask if actual is dw else torch.ones((), dtype=torch.bool)
-        assert_within(actual, value * keep, bound)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("chunk", range(10))
@@ -56,6 +28,44 @@ def test_random_layers(chunk):
 def test_many_random_layers(chunk):
     for seed in range(10_000 + 100 * chunk, 10_000 + 100 * chunk + 100):
         check_case(seed)
+
+
+def check_elsewhere(isa, threads, first, cases):
+    """Random layers in a process of its own, with another instruction set or more threads than the tests' one."""
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    environment = {name: value for name, value in os.environ.items() if name != "REGROW_ISA"} | {"PYTHONPATH": path}
+    environment |= {"OMP_WAIT_POLICY": "passive"} if isa is None else {"OMP_WAIT_POLICY": "passive", "REGROW_ISA": isa}
+    options = (f"--threads={threads}", f"--first={first}", f"--cases={cases}")
+    command = [sys.executable, "-m", "tests.execution.bounds", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["isa"] == (isa or native.instruction_set())
+    assert report["cases"] == cases
+    return report
+
+
+def check_threads(isa, first, cases):
+    """Two threads share all of these layers, as the weight gradients' last bits show."""
+    report = check_elsewhere(isa, 2, first, cases)
+    assert report["split"] >= report["passes"] // 2 > 0
+    assert report["biases"] > 0
+
+
+def test_random_layers_with_generic_kernels():
+    assert check_elsewhere("generic", 1, first=500, cases=100)["split"] == 0
+
+
+@pytest.mark.parametrize("isa", ["generic", None])
+def test_random_layers_with_two_threads(isa):
+    check_threads(isa, first=1000, cases=24)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("isa", ["generic", None])
+def test_many_random_layers_elsewhere(isa):
+    check_elsewhere(isa, 1, first=20_000, cases=1000)
+    check_threads(isa, first=30_000, cases=200)
 
 
 @pytest.mark.parametrize("shape", [(300, 784), (1100, 1300)])

@@ -87,6 +87,25 @@ def test_relu_before_max_pooling_is_computed_behind_it():
     assert type(ordinary(to_travel(x).requires_grad_()).grad_fn).__name__ == "_MaxPoolFunctionBackward"
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("place", ["input", "infinite input", "bias"])
+def test_relu_behind_batch_norm_passes_gradients_where_its_output_is_nan(place, dtype, training):
+    """As torch's does; channels are 9 * 5 * 7 = 315 values long, so that whole vectors and the rest both meet a NaN."""
+    ordinary = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU()).to(dtype).train(training)
+    x = torch.randn(9, 6, 5, 7, dtype=dtype)
+    if place == "bias":  # outputs of these channels are NaN, their input's gradient need not be
+        ordinary[0].bias.data[1::2] = float("nan")
+    else:
+        bad = float("nan") if place == "input" else float("inf")
+        x[0, 0, 0, 0] = x[8, 2, 4, 6] = x[3, 4, 4, 5] = bad  # the first value of a channel, the last, one between
+    expected = outcome(ordinary, x)
+    travel(ordinary)
+    torch.testing.assert_close(outcome(ordinary, to_travel(x)), expected, rtol=2e-5, atol=2e-5, equal_nan=True)
+    finite = expected[1].isfinite().flatten(2).all(2).all(0)
+    assert finite.all() if place == "bias" or not training else finite.tolist() == [False, True] * 3
+
+
 def test_hooks_prevent_fusion():
     model = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU())
     travel(model)

@@ -134,7 +134,8 @@ void rectify_gradient(const T* y, T* g, Range mine) {
   for (int64_t i = mine.begin; i < mine.end; i++) g[i] = y[i] <= 0 ? T(0) : g[i];
 }
 
-// Gradient of batch norm. `y` non-null: a ReLU followed, its gradient passes where y > 0. `training`: statistics depend on x.
+// Gradient of batch norm. `y` non-null: a ReLU followed, its gradient passes unless y <= 0 (so where y is NaN, as in torch). `training`:
+// statistics depend on x.
 template <class T>
 void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,
                    int64_t channels, int64_t size, bool training, int part, int parts) {
@@ -143,19 +144,24 @@ void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* i
     const T *xc = x + c * size, *yc = y ? y + c * size : nullptr, *gc = g + c * size;
     const T m = mean[c], r = invstd[c], w = weight ? weight[c] : T(1);
     const Vec<T> zero{};
-    auto passed = [&](int64_t i) -> Vec<T> { return yc ? (Vec<T>)(loose(yc + i) > zero ? loose(gc + i) : zero) : (Vec<T>)loose(gc + i); };
-    auto passed_one = [&](int64_t i) { return !yc || yc[i] > 0 ? gc[i] : T(0); };
+    auto passed = [&](int64_t i) -> Vec<T> { return yc ? (Vec<T>)(loose(yc + i) <= zero ? zero : loose(gc + i)) : (Vec<T>)loose(gc + i); };
+    auto passed_one = [&](int64_t i) { return yc && yc[i] <= 0 ? T(0) : gc[i]; };
     const double sum = sum_over<T>(size, passed, passed_one);
     const double dot = sum_over<T>(size, [&](int64_t i) -> Vec<T> { return passed(i) * (loose(xc + i) - m); },
                                    [&](int64_t i) { return passed_one(i) * (xc[i] - m); });
     if (dweight) dweight[c] = T(dot * r);
     if (dbias) dbias[c] = T(sum);
     if (!dx) continue;
-    const T a = w * r, b = training ? T(sum / double(size)) : T(0), k = training ? T(dot / double(size) * r * r) : T(0);
+    const T a = w * r, b = T(sum / double(size)), k = T(dot / double(size) * r * r);
     T* d = dx + c * size;
     int64_t i = 0;
-    for (; i + kLanes <= size; i += kLanes) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
-    for (; i < size; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
+    if (training) {
+      for (; i + kLanes <= size; i += kLanes) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
+      for (; i < size; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
+    } else {  // x has no part in it: a NaN or infinity there must not reach the gradient
+      for (; i + kLanes <= size; i += kLanes) loose(d + i) = passed(i) * a;
+      for (; i < size; i++) d[i] = passed_one(i) * a;
+    }
   }
 }
 

@@ -107,8 +107,9 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   const Runner<T> run{kernels, parallel_threads, threads, 0};  // threads even for the smallest work
   const auto x = random_values<T>(c.in_size()), grad = random_values<T>(c.out_size()), weight = random_values<T>(c.mask.size());
   const auto bias = random_values<T>(c.g.out_channels);
-  std::vector<double> y_ref(c.out_size()), dx_ref(c.in_size()), dw_ref(c.mask.size());
-  for (size_t i = 0; i < y_ref.size(); i++) y_ref[i] = bias[i / (size_t(c.g.out_rows) * c.g.out_cols * c.samples)];
+  std::vector<double> y_ref(c.out_size()), dx_ref(c.in_size()), dw_ref(c.mask.size()), dbias_ref(c.g.out_channels);
+  const size_t channel = size_t(c.g.out_rows) * c.g.out_cols * c.samples;
+  for (size_t i = 0; i < y_ref.size(); i++) y_ref[i] = bias[i / channel], dbias_ref[i / channel] += grad[i];
   for_each_product(c, [&](size_t w, size_t in, size_t out) {
     for (int n = 0; n < c.samples; n++) {
       y_ref[out + n] += double(weight[w]) * x[in + n];
@@ -119,15 +120,17 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   std::vector<uint32_t> position;
   for (uint32_t i = 0; i < c.mask.size(); i++)
     if (c.mask[i]) position.push_back(i);
-  std::vector<T> y(c.out_size(), T(99)), dx(c.in_size(), T(99)), dw(c.mask.size()), present(position.size());
+  std::vector<T> y(c.out_size(), T(99)), dx(c.in_size(), T(99)), dw(c.mask.size()), present(position.size()), dbias(c.g.out_channels, T(99));
   run.gather(weight.data(), position.data(), int64_t(position.size()), present.data());
   const Plan forward = build_plan(c.g, c.mask.data(), Pass::forward), backward = build_plan(c.g, c.mask.data(), Pass::input_gradient);
   run.forward(forward, x.data(), present.data(), bias.data(), y.data(), c.samples);
   run.forward(backward, grad.data(), present.data(), nullptr, dx.data(), c.samples);
   run.weight_gradient(forward, x.data(), grad.data(), position.data(), int64_t(position.size()), dw.data(), c.samples);
+  run.bias_gradient(grad.data(), c.g.out_channels, int64_t(channel), dbias.data());
   expect_near("y", y, y_ref);
   expect_near("dx", dx, dx_ref);
   expect_near("dw", dw, dw_ref);
+  expect_near("dbias", dbias, dbias_ref);
 }
 
 Case linear_case(int inputs, int outputs, int samples) {
@@ -193,6 +196,11 @@ void check_stack(const Kernels<T>& kernels, int samples, int threads) {
   expect_near("stack dw2", two.dw, dw2);
   expect_near("stack dw1", one.dw, dw1);
   expect_near("stack dx", one.dx, dx);
+  std::vector<double> dbias1(one.dbias.size()), dbias2(two.dbias.size());
+  for (size_t i = 0; i < back.size(); i++) dbias1[i / samples] += back[i];
+  for (size_t i = 0; i < grad.size(); i++) dbias2[i / samples] += grad[i];
+  expect_near("stack dbias1", one.dbias, dbias1);
+  expect_near("stack dbias2", two.dbias, dbias2);
 }
 
 // The operations between layers touch every element once; sanitizers watch the borders.
@@ -221,6 +229,35 @@ void check_glue(const Kernels<T>& k) {
   expect_near<double>("pooled gradient", {passed}, {total});
 }
 
+// The gradient of batch norm with a ReLU behind it, which passes where the output is NaN; channels of whole vectors and a rest.
+template <class T>
+void check_norm(const Kernels<T>& k, bool training) {
+  const int64_t channels = 5, size = 75;
+  const auto x = random_values<T>(channels * size), g = random_values<T>(x.size()), mean = random_values<T>(channels), weight = random_values<T>(channels);
+  const std::vector<T> invstd(channels, T(0.5));
+  auto y = random_values<T>(x.size());
+  for (size_t i = 0; i < y.size(); i += 3) y[i] = T(i % 2 ? 0 : NAN);
+  std::vector<T> dx(x.size()), dweight(channels), dbias(channels);
+  parallel_threads(2, [&](int part) {
+    k.norm_backward(x.data(), y.data(), g.data(), mean.data(), invstd.data(), weight.data(), dx.data(), dweight.data(), dbias.data(), channels, size,
+                    training, part, 2);
+  });
+  std::vector<double> passed(x.size()), dx_ref(x.size()), dweight_ref(channels), dbias_ref(channels);
+  for (size_t i = 0; i < x.size(); i++) {
+    const size_t c = i / size;
+    passed[i] = y[i] <= 0 ? 0 : double(g[i]);
+    dbias_ref[c] += passed[i], dweight_ref[c] += passed[i] * (double(x[i]) - mean[c]) * invstd[c];
+  }
+  for (size_t i = 0; i < x.size(); i++) {
+    const size_t c = i / size;
+    const double centred = training ? (dbias_ref[c] + dweight_ref[c] * (double(x[i]) - mean[c]) * invstd[c]) / size : 0;
+    dx_ref[i] = (passed[i] - centred) * invstd[c] * weight[c];
+  }
+  expect_near("norm dx", dx, dx_ref);
+  expect_near("norm dweight", dweight, dweight_ref);
+  expect_near("norm dbias", dbias, dbias_ref);
+}
+
 // Images of an odd number of pixels and samples; masks over an odd number of weights.
 template <class T>
 void check_images(const Kernels<T>& k) {
@@ -245,6 +282,102 @@ void check_images(const Kernels<T>& k) {
   for (size_t i = 0; i < mask.size(); i++) mask[i] = pick(0, 1), expected[i] = mask[i] ? expected[i] : 0;
   parallel_threads(2, [&](int part) { k.keep_present(y.data(), mask.data(), share(int64_t(y.size()), part, 2)); });
   expect_near("masked", y, expected);
+}
+
+// Exactly, in blocks of eight by eight and beside them.
+template <class T>
+void check_transpose(const Kernels<T>& k, int64_t rows, int64_t cols) {
+  const auto x = random_values<T>(rows * cols);
+  std::vector<T> y(x.size(), T(99));
+  parallel_threads(2, [&](int part) { k.transpose(x.data(), rows, cols, y.data(), part, 2); });
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++)
+      if (y[c * rows + r] != x[r * cols + c]) std::printf("transpose of %d x %d differs at %d, %d\n", int(rows), int(cols), int(r), int(c)), std::exit(1);
+}
+
+template <class T>
+void check_dropout(const Kernels<T>& k, int64_t size) {
+  const auto x = random_values<T>(size);
+  std::vector<uint8_t> keep(size);
+  for (uint8_t& kept : keep) kept = pick(0, 1);
+  std::vector<T> y(size, T(99));
+  parallel_threads(2, [&](int part) { k.scale_kept(x.data(), keep.data(), T(1.25), y.data(), share(size, part, 2)); });
+  std::vector<double> expected(size);
+  for (int64_t i = 0; i < size; i++) expected[i] = keep[i] ? 1.25 * x[i] : 0;
+  expect_near("dropout", y, expected);
+}
+
+// The places of every third weight or so: those between must stay as they are.
+std::vector<uint32_t> some_of(size_t size) {
+  std::vector<uint32_t> index;
+  for (uint32_t i = 0; i < size; i++)
+    if (pick(0, 2) == 0) index.push_back(i);
+  return index;
+}
+
+template <class T>
+std::vector<double> in_double(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+struct SgdOptions {
+  double momentum, dampening, weight_decay;
+  int nesterov, maximize;
+};
+
+// Three steps from the first on.
+template <class T>
+void check_sgd(const Kernels<T>& k, const SgdOptions& o, size_t size) {
+  auto weight = random_values<T>(size), velocity = random_values<T>(size);
+  auto w = in_double(weight), v = in_double(velocity);
+  const auto index = some_of(size);
+  for (int time = 0; time < 3; time++) {
+    const auto grad = random_values<T>(size);
+    const SgdStep<T> step{0.1, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, time == 0, weight.data(), grad.data(),
+                          o.momentum != 0 ? velocity.data() : nullptr, index.data(), int64_t(index.size())};
+    parallel_threads(2, [&](int part) { k.sgd_step(step, share(step.count, part, 2)); });
+    for (uint32_t i : index) {
+      const double g = (o.maximize ? -1 : 1) * double(grad[i]) + o.weight_decay * w[i];
+      if (o.momentum != 0) v[i] = time == 0 ? g : o.momentum * v[i] + (1 - o.dampening) * g;
+      w[i] -= 0.1 * (o.momentum == 0 ? g : o.nesterov ? g + o.momentum * v[i] : v[i]);
+    }
+  }
+  expect_near("sgd weight", weight, w);
+  expect_near("sgd velocity", velocity, v);
+}
+
+template <class T>
+void check_adamw(const Kernels<T>& k, int maximize, size_t size) {
+  const double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-6, decay = 0.1;
+  auto weight = random_values<T>(size);
+  std::vector<T> first(size), second(size);
+  auto w = in_double(weight), m = in_double(first), v = in_double(second);
+  const auto index = some_of(size);
+  for (int time = 1; time <= 3; time++) {
+    const auto grad = random_values<T>(size);
+    const AdamWStep<T> step{lr,           beta1,        beta2, eps, decay, double(time), maximize, weight.data(), grad.data(), first.data(),
+                            second.data(), index.data(), int64_t(index.size())};
+    parallel_threads(2, [&](int part) { k.adamw_step(step, share(step.count, part, 2)); });
+    for (uint32_t i : index) {
+      const double g = maximize ? -double(grad[i]) : double(grad[i]);
+      m[i] = beta1 * m[i] + (1 - beta1) * g, v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+      const double mean = m[i] / (1 - std::pow(beta1, time)), variance = v[i] / (1 - std::pow(beta2, time));
+      w[i] -= lr * decay * w[i] + lr * mean / (std::sqrt(variance) + eps);
+    }
+  }
+  expect_near("adamw weight", weight, w);
+  expect_near("adamw first", first, m);
+  expect_near("adamw second", second, v);
+}
+
+// Fewer weights than are fetched ahead, about as many, and more.
+template <class T>
+void check_steps(const Kernels<T>& k) {
+  const SgdOptions options[] = {{0, 0, 0, 0, 0}, {0.9, 0, 0, 0, 0}, {0.9, 0.1, 0.01, 0, 1}, {0.9, 0, 0.01, 1, 0}};
+  for (size_t size : {1, 7, 100, 211, 1001}) {
+    for (const SgdOptions& o : options) check_sgd(k, o, size);
+    for (int maximize : {0, 1}) check_adamw(k, maximize, size);
+  }
 }
 
 // Against the standard library's twister, over several blocks, starting at odd places too.
@@ -273,7 +406,12 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check(kernels, large_case(), 2);
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
+  for (bool training : {true, false}) check_norm(kernels, training);
   check_images(kernels);
+  for (int64_t rows : {1, 7, 8, 13, 64})
+    for (int64_t cols : {1, 8, 9, 30}) check_transpose(kernels, rows, cols);
+  for (int64_t size : {1, 15, 1003}) check_dropout(kernels, size);
+  check_steps(kernels);
   check_bernoulli(kernels);
   std::printf("%s: %d random layers agree\n", name, cases);
 }
