@@ -198,9 +198,9 @@ def test_identity_follows_what_decides_the_result_only():
         assert override(base, {key: text}).identity() == base.identity()
     others = {
         override(base, pair).identity()
-        for pair in ({"seed": "1"}, {"density": "0.1"}, {"lr": "0.2"}, {"option.a": "1"})
+        for pair in ({"seed": "1"}, {"density": "0.1"}, {"lr": "0.2"}, {"option.a": "1"}, {"costs": "measured"})
     }
-    assert len(others | {base.identity()}) == 5
+    assert len(others | {base.identity()}) == 6
 
 
 def test_differences_are_named():

@@ -90,6 +90,16 @@ def test_auto_takes_the_decision_of_the_first_rank(both, scenario, chosen):
     assert torch.equal(first["weights"], second["weights"])
 
 
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+def test_measured_costs_are_those_of_the_first_rank(both):
+    first, second = (results["priced"] for results in both)
+    assert first["costs"] == second["costs"]
+    counts = [round(0.3 * n) for n in (216, 864, 192, 80)]
+    assert [cost * n for cost, n in zip(first["costs"], counts, strict=True)] == pytest.approx([5, 5, 2, 2], rel=0.05)
+    assert first["updates"] == second["updates"] == 2
+    assert torch.equal(first["masks"], second["masks"])
+
+
 def test_without_a_process_group_there_is_one_rank():
     ranks = Ranks()
     assert ranks.size == 1

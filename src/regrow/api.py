@@ -47,7 +47,7 @@ def sparsify(
     redistribute: Share | None = None,
     grow: Score | None = None,
     calibration: Any = None,
-    costs: Mapping[str, float] | torch.Tensor | None = None,
+    costs: Mapping[str, float] | torch.Tensor | Literal["measured"] | None = None,
     execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
     process_group: Any = None,
@@ -72,7 +72,8 @@ def sparsify(
         prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
         calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
-            which multiply-accumulates per weight are counted.
+            which multiply-accumulates per weight are counted; or ``"measured"``: milliseconds per present weight on the native kernels,
+            timed in the first step and kept in the state.
         execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights;
             ``auto`` measures after the first step and takes the faster, chain by chain of layers.
         native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
@@ -210,12 +211,14 @@ def _check_calibration(method: Method, calibration: Any) -> None:
         )
 
 
-def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | None, handle: Handle) -> list[float]:
+def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | str | None, handle: Handle) -> list[float]:
     layers = handle.network.layers
+    if isinstance(costs, str):
+        return _measured_costs(costs, handle)
     if costs is None:
         if method.needs_costs:
             raise ConfigurationError(
-                "cost_power needs costs: pass costs=<example input> or costs={layer: price of one weight}"
+                "cost_power needs costs: pass costs=<example input>, costs='measured' or costs={layer: price of one weight}"
             )
         return [1.0] * len(layers)
     if isinstance(costs, torch.Tensor):
@@ -224,6 +227,19 @@ def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | None, han
     if missing := [layer.name for layer in layers if layer.name not in costs]:
         raise ConfigurationError(f"costs lack layer {missing[0]!r}: give a price for every sparse layer")
     return [float(costs[layer.name]) for layer in layers]
+
+
+def _measured_costs(costs: str, handle: Handle) -> list[float]:
+    """Those of the network stand in until the first step, which measures."""
+    if costs != "measured":
+        raise unknown("costs", costs, ("measured",))
+    from regrow.execution.prices import Prices, refuse_unmeasurable
+
+    network = handle.network
+    refuse_unmeasurable(network.layers)
+    network.prices = Prices(network)
+    network.prices.listen(handle.model)
+    return network.costs
 
 
 def list_methods(show: bool = True) -> list[Method]:

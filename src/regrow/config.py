@@ -62,7 +62,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Sparse:
-    """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch."""
+    """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch.
+
+    ``costs`` says what a weight costs where the method asks (``options.cost_power``): multiply-accumulates, or measured time.
+    """
 
     method: str = "sparse-momentum"
     density: float = 0.05
@@ -73,6 +76,7 @@ class Sparse:
     momentum_source: str = "optimizer"
     execution: str = "masked"
     native_step: bool = True
+    costs: str = "macs"
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -113,6 +117,8 @@ class Config:
         plain = as_dict(self)
         for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps", "measure_speedup"):
             del plain[key]
+        if self.sparse.costs == "macs":
+            del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -121,6 +127,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "data.augment": ("auto", "on", "off"),
     "optimizer.name": ("sgd", "adam", "adamw"),
     "schedule.kind": ("step", "cosine", "constant"),
+    "sparse.costs": ("macs", "measured"),
     "sparse.execution": ("masked", "sparse", "auto"),
     "sparse.momentum_source": ("optimizer", "gradient"),
 }

@@ -35,6 +35,8 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
         _finder(handle, memo), optimizer, layers, handle.decisions, handle.settings, handle.network.ranks
     )
     twin.network.costs = list(handle.network.costs)
+    if handle.network.prices is not None:
+        twin.network.prices = type(handle.network.prices)(twin.network)
     twin.load_state_dict(handle.state_dict())
     twin.inherited_execution, twin.switch.native_step = handle.switch.state(), handle.switch.native_step
     memo[_key(handle)] = twin

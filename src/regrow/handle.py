@@ -74,6 +74,8 @@ class Handle:
         watcher = LoadWatcher(self)
         # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
         self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
+        if self.network.prices is not None:
+            self.network.prices.listen(model)
         if self.inherited_execution is not None:
             self.execute(self.inherited_execution["execution"], self.switch.native_step)
             self.switch.restore(self.inherited_execution)
@@ -155,8 +157,8 @@ class Handle:
         return self.window.is_open
 
     def plan(self, example: Tensor | tuple[Any, ...] | None = None) -> Plan:
-        """The table of layers: sparse or dense and why, density, non-zeros, and MACs where ``example`` (one input) is given."""
-        return build_plan(self.model, self.method.name, self.decisions, self.network.layers, self.masks, example)
+        """The table of layers: sparse or dense and why, density, non-zeros, measured costs; MACs where ``example`` (one input) is given."""
+        return build_plan(self.model, self.method.name, self.decisions, self.network, example)
 
     def execute(self, execution: str, native_step: bool = True) -> None:
         """Choose how sparse layers are computed from now on.
@@ -215,6 +217,8 @@ class Handle:
             stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
             self._blank = [p for p in stepped if not self.optimizer.state.get(p)]
             return
+        if self.network.prices is not None:
+            self.network.prices.take()
         if self.window.is_open:
             self.window.collect(self.optimizer)
         for sparse in self.parameters:
@@ -384,6 +388,8 @@ class Handle:
             hook.remove()
         for sparse in self.parameters:
             sparse.detach()
+        if self.network.prices is not None:
+            self.network.prices.stop()
         attach.release(self, self.optimizer)
         self.densify()
 

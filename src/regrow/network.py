@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from regrow.topology.journal import Record, layer_record, pack, unpack
 from regrow.topology.redistribute import mean_momentum
 from regrow.topology.view import LayerView, Update
 
+if TYPE_CHECKING:
+    from regrow.execution.prices import Prices
+
 
 class SparseNetwork:
     """Masks and their history.
@@ -42,6 +45,7 @@ class SparseNetwork:
             sparse.moments.declared = settings.method.needs
         self._scales = momentum_scales(self.parameters)
         self.costs = [1.0] * len(layers)
+        self.prices: Prices | None = None
         self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
@@ -156,6 +160,8 @@ class SparseNetwork:
     def open_update(self, step: int, targets: list[int] | None = None) -> Update:
         """Collect what the pieces need; frozen layers do not take part."""
         method, progress = self.settings.method, self.settings.progress(step)
+        if self.prices is not None:
+            self.prices.require()
         self._scales = momentum_scales(self.parameters)  # schedulers may have changed momentum since
         active = [i for i, layer in enumerate(self.layers) if layer.parameter.requires_grad]
         views = [self.view(i, place) for place, i in enumerate(active)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -13,10 +13,16 @@ from regrow.scope import VECTOR, Decision, Layer
 from regrow.text import as_text
 from regrow.uses import uses_per_weight
 
+if TYPE_CHECKING:
+    from regrow.network import SparseNetwork
+
+PRICE = "ns/weight"
+"""The column of measured costs."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter of the plan."""
+    """One parameter of the plan; ``cost`` is milliseconds per weight, where they were measured (``costs="measured"``)."""
 
     layer: str
     kind: str
@@ -26,6 +32,7 @@ class Row:
     nonzeros: int
     density: float
     macs: int | None
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,15 @@ class Plan:
             pad_edge=False,
             show_edge=False,
         )
-        for column in ("layer", "shape", "", "density", "non-zeros", "MACs"):
+        priced = [PRICE] if any(r.cost is not None for r in self.rows) else []
+        for column in ("layer", "shape", "", "density", "non-zeros", "MACs", *priced):
             whole = column not in ("layer", "")
             table.add_column(column, justify="right" if whole else "left", no_wrap=whole, overflow="fold")
         for r in self.weights():
             macs = "" if r.macs is None else f"{r.macs:,}"
             shape, status = "x".join(map(str, r.shape)), "sparse" if r.sparse else "dense"
-            table.add_row(escape(r.layer), shape, status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs)
+            price = [nanoseconds(r.cost)] if priced else []
+            table.add_row(escape(r.layer), shape, status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs, *price)
         return table
 
     def weights(self) -> list[Row]:
@@ -79,6 +88,10 @@ class Plan:
         counted = [r.macs for r in self.rows if r.macs is not None]
         if counted:
             notes.append(f"{sum(counted):,} multiply-accumulates a sample through present weights")
+        if any(r.cost is not None for r in self.rows):
+            notes.append(
+                f"{PRICE}: forward + backward of a batch on sparse kernels per present weight, timed at the start"
+            )
         vectors = [r for r in self.rows if not r.sparse and r.reason == VECTOR]
         if vectors:
             notes.append(f"dense besides: {sum(map(_size, vectors)):,} numbers in {len(vectors)} biases and norms")
@@ -98,23 +111,23 @@ def build_plan(
     model: nn.Module,
     method: str,
     decisions: Sequence[Decision],
-    layers: Sequence[Layer],
-    masks: Mapping[str, Tensor],
+    network: SparseNetwork,
     example: Tensor | tuple[Any, ...] | None,
 ) -> Plan:
     """One row per dense parameter and per sparse layer, in the order of the model."""
     uses = uses_per_weight(model, example) if example is not None else {}
+    prices = (network.prices.state() if network.prices is not None else None) or {}
     parameters = {name.removesuffix(".weight"): parameter for name, parameter in model.named_parameters()}
     by_parameter: dict[str, list[Layer]] = {}
-    for layer in layers:
+    for layer in network.layers:
         by_parameter.setdefault(layer.parameter_name.removesuffix(".weight"), []).append(layer)
     rows = []
     for decision in decisions:
         per = uses.get(parameters[decision.name])
         if decision.sparse:
             for layer in by_parameter[decision.name]:
-                shape, count = tuple(layer.shape), int(masks[layer.name].count_nonzero())
-                rows.append(_row(layer.name, decision, shape, count, per))
+                shape, count = tuple(layer.shape), int(network.mask(layer).count_nonzero())
+                rows.append(replace(_row(layer.name, decision, shape, count, per), cost=prices.get(layer.name)))
         else:
             rows.append(_row(decision.name, decision, decision.shape, math.prod(decision.shape), per))
     return Plan(tuple(rows), method)
@@ -123,6 +136,16 @@ def build_plan(
 def _row(name: str, decision: Decision, shape: tuple[int, ...], count: int, per: float | None) -> Row:
     macs = None if per is None else round(per * count)
     return Row(name, decision.kind, shape, decision.sparse, decision.reason, count, count / math.prod(shape), macs)
+
+
+def nanoseconds(cost: float | None) -> str:
+    """A measured cost, which is in milliseconds, for tables.
+
+    Example:
+        >>> nanoseconds(1.234e-4)
+        '123'
+    """
+    return "" if cost is None else f"{1e6 * cost:.3g}" if cost < 1e-3 else f"{1e6 * cost:,.0f}"
 
 
 def _size(row: Row) -> int:

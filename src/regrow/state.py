@@ -69,6 +69,7 @@ def export_state(handle: Handle) -> dict[str, Any]:
         "parameters": {sparse.name: _tensors(sparse) for sparse in handle.parameters},
         "window_steps": {sparse.name: sparse.moments.seen for sparse in handle.parameters},
         "execution": handle.switch.state(),
+        "measured_costs": None if handle.network.prices is None else handle.network.prices.state(),
     }
 
 
@@ -99,6 +100,8 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.theta, sparse.reach = saved.get("theta"), saved.get("reach")
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
+    if handle.network.prices is not None:
+        handle.network.prices.restore(state.get("measured_costs"))
     handle.switch.restore(state.get("execution"))
 
 
@@ -150,6 +153,8 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             raise StateError(
                 f"the saved run has {key} = {saved!r}, this one {mine!r}: sparsify with the same arguments before loading"
             )
+    if handle.network.prices is not None:
+        _check_costs(handle, state)
     theirs, own = set(state["masks"]), {sparse.name for sparse in handle.parameters}
     if theirs != own:
         odd = sorted(theirs ^ own)[0]
@@ -171,3 +176,13 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             raise StateError(
                 f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )
+
+
+def _check_costs(handle: Handle, state: dict[str, Any]) -> None:
+    """A run goes on with the prices it began with: they cannot be measured anew in the middle."""
+    saved, names = state.get("measured_costs"), {layer.name for layer in handle.network.layers}
+    if saved is None and state["step"] > 0:
+        raise StateError("the saved run had no measured costs: sparsify with its costs before loading, not 'measured'")
+    if saved is not None and set(saved) != names:
+        odd = min(set(saved) ^ names)
+        raise StateError(f"the saved costs do not fit layer {odd}: load the state into the same model and scope")

@@ -10,8 +10,9 @@ from regrow import models
 from regrow.bench import arms, compiled, layers, machine, masks, memory, train
 from regrow.bench.timing import medians
 from regrow.cli.main import main
-from regrow.execution import native
+from regrow.execution import measure, native
 from regrow.models.cost import cost
+from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 QUICK = ["--repeats", "1", "--threads", "1", "--no-compile", "--no-memory"]
@@ -64,6 +65,7 @@ def test_train_row():
     closed = min(row.sparse_step_ms, row.native_step_ms)
     assert row.epoch_ms == pytest.approx((row.window_ms + 3 * closed) / 4)
     assert row.epoch_ratio == pytest.approx(row.dense_step_ms / row.epoch_ms)
+    assert row.auto_ms is row.auto_ratio is None
 
 
 def test_masked_and_sparse_arms_train_alike_with_and_without_native_steps():
@@ -80,6 +82,46 @@ def test_masked_and_sparse_arms_train_alike_with_and_without_native_steps():
     for name in ("sparse", "dense step"):
         for key, parameter in made[name].model.named_parameters():
             torch.testing.assert_close(parameter, reference[key], rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    ("figures", "density", "layers"), [(SPARSE_WINS, 0.3, 2), (DENSE_WINS, 0.3, 0), (DENSE_WINS, 1.0, 0)]
+)
+def test_auto_is_measured_as_it_decided(figures, density, layers, monkeypatch):
+    monkeypatch.setattr(measure, "milliseconds", Stopwatch(*figures))
+    row = train.measure("tiny", tiny(), batch(), masks.uniform(tiny(), density), 1, compile=False, auto=True)
+    assert row.auto_sparse == layers
+    assert row.auto_ratio == pytest.approx(row.dense_ms / row.auto_ms)
+    assert row.auto_step_ratio == pytest.approx(row.dense_step_ms / row.auto_step_ms)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_auto_arm_has_decided_and_keeps_its_masks_and_format(channels_last, monkeypatch):
+    monkeypatch.setattr(measure, "milliseconds", Stopwatch(*DENSE_WINS))
+    chosen = masks.uniform(tiny(), 0.4)
+    arm = arms.auto(tiny(), *batch(), chosen.masks, channels_last)
+    assert arm.handle.switch.decisions == 1
+    assert not arm.handle.switch.auto.pending
+    assert arm.x.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert all(torch.equal(arm.handle.masks[name], mask) for name, mask in chosen.masks.items())
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_train_command_with_auto_at_full_density(tmp_path, capsys):
+    file = tmp_path / "rows.json"
+    arguments = ["bench", "train", "--model", "lenet300", "--batch", "4", "--density", "1.0", "--auto"]
+    assert main([*arguments, "--json", str(file), *QUICK]) == 0
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["density"] == row["bound"] == 1.0
+    assert row["auto_ratio"] == pytest.approx(row["dense_ms"] / row["auto_ms"])
+    assert f"auto {row['auto_ms']:.1f} ms  {row['auto_ratio']:.2f}x" in capsys.readouterr().out
 
 
 def test_an_open_window_has_dense_gradients():

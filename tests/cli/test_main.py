@@ -43,6 +43,7 @@ OPTIONS = {
         "--model",
         "--batch",
         "--windows",
+        "--auto",
         "--masks",
         "--only",
         "--repeats",

@@ -36,6 +36,17 @@ def test_the_last_step_counts_and_evaluation_does_not():
     assert recorder.calls["8"].shape == (6, 12)
 
 
+def test_calls_of_a_module_are_counted_within_a_step():
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(4, 6), relu, nn.Linear(6, 4), relu)
+    recorder = Recorder(model)
+    for _ in range(2):
+        model(torch.randn(2, 4))
+    assert {name: (call.times, call.shape) for name, call in recorder.calls.items()} == {
+        "0": (1, (2, 4)), "1": (2, (2, 6)), "2": (1, (2, 6))
+    }  # fmt: skip
+
+
 def test_autocast_is_recorded():
     model = nn.Sequential(nn.Linear(4, 4))
     recorder = Recorder(model)

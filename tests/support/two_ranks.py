@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import regrow
 from regrow.errors import StateError
 from regrow.ranks import Ranks
+from tests.execution import small
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, sparse_layers, start, train
 from tests.support.training import batches, bits, loss_of, sgd, small_net
 
@@ -116,6 +117,15 @@ def automatic(rank, *figures):
     }  # fmt: skip
 
 
+def priced(rank):
+    """``costs="measured"`` with a stopwatch per rank, past topology updates."""
+    os.environ["REGROW_CACHE"] += "-prices"  # figures of other scenarios must not answer
+    inner, optimizer, handle = small.start("masked", cost_power=1.0, costs="measured")
+    handle.network.prices.timer = Stopwatch(("Conv2d", 5.0 + rank), ("Linear", 2.0 + 7 * rank))
+    train(DistributedDataParallel(inner), optimizer, 20, first=1000 * rank)
+    return {"costs": handle.network.costs, "updates": handle.updates, "masks": bits(handle)}
+
+
 SCENARIOS = {
     "plain": run,
     "rigl": lambda rank: run(rank, method="rigl"),
@@ -128,6 +138,7 @@ SCENARIOS = {
     "calibrated": calibrated,
     "sparse wins on rank 0": lambda rank: automatic(rank, SPARSE_WINS, DENSE_WINS),
     "dense wins on rank 0": lambda rank: automatic(rank, DENSE_WINS, SPARSE_WINS),
+    "priced": priced,
     "first": lambda rank: Ranks().first({"rank": rank}),
 }
 

@@ -1,5 +1,6 @@
 """One run in one process: stopping, resuming, refusing, recording."""
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from functools import partial
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
@@ -20,6 +22,7 @@ from regrow.execution import measure, native
 from regrow.training.main import STOPPED
 from regrow.training.metrics import read_rows
 from regrow.training.run import Run
+from regrow.training.view import PlainView
 from tests.execution.automatic import SPARSE_WINS, Stopwatch
 from tests.training import tiny
 from tests.training.test_resume import environment
@@ -270,6 +273,31 @@ def test_auto_moves_channels_last_weights_and_resumes_bit_for_bit(window, data, 
             assert torch.equal(mine, theirs)
             assert torch.equal(*momenta)
             assert all(tensor.is_contiguous() for tensor in (mine, theirs, *momenta))
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+@pytest.mark.parametrize("stop", [1, 8])
+def test_measured_costs_are_kept_when_resumed(stop, data, tmp_path, monkeypatch):
+    sparse = Sparse(density=0.2, update_every=5, costs="measured", options={"cost_power": 1.0})
+    config = tiny.config(data, sparse=sparse, epochs=2, checkpoint_seconds=1e9)
+    figures = (("Conv2d(1,", 5.0), ("Conv2d(8,", 3.0), ("features=72", 2.0))
+    for folder in ("whole", "stopped"):
+        monkeypatch.setenv("REGROW_CACHE", str(tmp_path / f"cache of {folder}"))
+        monkeypatch.setattr(measure, "milliseconds", Stopwatch(*figures))
+        Run(config, tmp_path / folder, view=StopAt(stop) if folder == "stopped" else None).train()
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "empty cache"))
+    monkeypatch.setattr(measure, "milliseconds", refused := Stopwatch(otherwise=99.0))
+    output = io.StringIO()
+    Run(config, tmp_path / "stopped", view=PlainView(Console(file=output, width=100), tmp_path)).train()
+    assert refused.asked == []
+    assert tiny.digests(tmp_path / "stopped") == tiny.digests(tmp_path / "whole")
+    assert "ns/weight" in output.getvalue()
+
+
+def test_measured_costs_cannot_see_into_a_compiled_model(data, tmp_path):
+    sparse = Sparse(density=0.2, costs="measured", options={"cost_power": 1.0})
+    with pytest.raises(ConfigurationError, match=r"which torch\.compile hides"):
+        Run(tiny.config(data, sparse=sparse, compile=True), tmp_path)
 
 
 def test_methods_in_rounds_are_refused(data, tmp_path):

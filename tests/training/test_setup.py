@@ -63,7 +63,9 @@ def test_options_a_model_does_not_have(data):
         build_model(config, load_split(config, "train"))
 
 
-@pytest.mark.parametrize("changes", [{}, {"method": "snip"}, {"method": "srigl"}, {"scope": "partially-dense"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"method": "snip"}, {"method": "srigl"}, {"scope": "partially-dense"}, {"option.cost_power": "1"}]
+)
 def test_plan_needs_no_data(changes):
     config = override(presets.find("mnist-lenet5"), changes)
     plan = plan_of(config)

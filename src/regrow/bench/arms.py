@@ -1,4 +1,4 @@
-"""The arms of a training benchmark: the same model dense in several settings, masked, and on sparse kernels."""
+"""The arms of a training benchmark: the same model dense in several settings, masked, on sparse kernels, and as `auto` decides."""
 
 from __future__ import annotations
 
@@ -71,8 +71,22 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str,
 
     With ``native_step`` the optimizer touches present weights only.
     """
-    masked = execution == "masked" and x.dim() == 4
-    arm = dense(model, x, y, channels_last=masked)
+    arm = masked(model, x, y, masks, channels_last=execution == "masked" and x.dim() == 4)
+    arm.handle.execute(execution, native_step)
+    return arm
+
+
+def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> Arm:
+    """The same under ``auto`` in one of torch's memory formats, after the step in which it decides."""
+    arm = masked(model, x, y, masks, channels_last)
+    arm.handle.execute("auto")
+    arm.step()
+    return arm
+
+
+def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> Arm:
+    """The model under sparse momentum with these masks, in one of torch's memory formats."""
+    arm = dense(model, x, y, channels_last)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
     spared = [name for name, module in model.named_modules() if isinstance(module, _LAYERS) and name not in masks]
     share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
@@ -82,7 +96,6 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str,
         for name, weight in weights.items():
             model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
     arm.handle.masks_from_zeros()
-    arm.handle.execute(execution, native_step)
     return arm
 
 

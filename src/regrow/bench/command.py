@@ -75,9 +75,8 @@ def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[
     paths = options.masks or [None] * len(densities)
     window = _window(options.windows) if options.windows else None
     for chosen, path in zip(sources, paths, strict=True):
-        found = train.measure(
-            options.model, base, batch, chosen, options.repeats, window=window, compile=options.compile
-        )
+        wanted = {"window": window, "compile": options.compile, "auto": options.auto}
+        found = train.measure(options.model, base, batch, chosen, options.repeats, **wanted)
         if options.memory:
             found = replace(found, **_memory(options, found, path))
         yield found.record()

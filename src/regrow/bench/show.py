@@ -22,7 +22,8 @@ def line(record: Record) -> str:
     """One row as soon as it is measured."""
     settings = "  ".join(f"{name} {value:.1f}" for name, value in record["dense_settings_ms"].items())
     times = f"{settings}  masked {record['masked_ms']:.1f}  sparse {record['sparse_ms']:.1f} ms"
-    return f"{name_of(record)}  {record['density']:.3g}  {times}  {record['ratio']:.2f}x"
+    auto = f"  auto {record['auto_ms']:.1f} ms  {record['auto_ratio']:.2f}x" if record.get("auto_ms") else ""
+    return f"{name_of(record)}  {record['density']:.3g}  {times}  {record['ratio']:.2f}x{auto}"
 
 
 def tables(records: Sequence[Record], peak: float) -> list[Table]:
@@ -34,6 +35,7 @@ def tables(records: Sequence[Record], peak: float) -> list[Table]:
         "sparse": lambda r: f"{r['sparse_ms']:.2f}",
         "ratio": lambda r: f"{r['ratio']:.2f}x",
         "GFLOP/s": lambda r: f"{r['useful_gflops']:.0f} ({r['useful_gflops'] / peak:.0%})",
+        "auto": lambda r: _times(r.get("auto_ratio")),
         "with optimizer": lambda r: _times(r.get("step_ratio")),
         "epoch": lambda r: _times(r.get("epoch_ratio")),
     }

@@ -17,13 +17,15 @@ from regrow.bench.masks import Chosen
 from regrow.bench.timing import medians
 from regrow.models.cost import cost
 
-_STEP, _OPEN, _NATIVE = " + optimizer", ", window open", "sparse, native optimizer"
+_STEP, _OPEN, _NATIVE, _AUTO = " + optimizer", ", window open", "sparse, native optimizer", "auto"
+_ROUNDS_FOR_FORMAT = 3
 
 
 @dataclass(frozen=True)
 class TrainResult:
     """One row: milliseconds of a step. ``*_step_ms`` are with the optimizer, ``native_step_ms`` with one for present weights only.
 
+    ``auto_*`` is ``execution="auto"`` after it decided to run ``auto_sparse`` layers on sparse kernels, with the native optimizer step.
     ``bound`` is dense over kept MACs, ``window_*`` a step with dense weight gradients, ``epoch_*`` the average over an update interval.
     Values that were not asked for are None.
     """
@@ -47,6 +49,11 @@ class TrainResult:
     useful_gflops: float
     bound: float
     bound_share: float
+    auto_ms: float | None = None
+    auto_ratio: float | None = None
+    auto_step_ms: float | None = None
+    auto_step_ratio: float | None = None
+    auto_sparse: int | None = None
     window_ms: float | None = None
     epoch_ms: float | None = None
     epoch_ratio: float | None = None
@@ -72,7 +79,9 @@ class Window:
         return (opened * self.steps + closed * (self.of - self.steps)) / self.of
 
 
-def build_arms(base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: bool) -> tuple[dict[str, Arm], str]:
+def build_arms(
+    base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: bool, auto: bool = False
+) -> tuple[dict[str, Arm], str]:
     """All arms, each with a copy of the model; the reason why the compiled one is missing, if it is."""
 
     def fresh() -> nn.Module:
@@ -90,7 +99,16 @@ def build_arms(base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: b
     for execution in ("masked", "sparse"):
         found[execution] = arms.sparse(fresh(), x, y, chosen.masks, execution, native_step=False)
     found[_NATIVE] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
+    if auto:
+        found[_AUTO] = arms.auto(fresh(), x, y, chosen.masks, channels_last=_prefers_channels_last(found))
     return found, reason
+
+
+def _prefers_channels_last(found: dict[str, Arm]) -> bool:
+    """The memory format in which the dense model is faster: what a user would choose before leaving the rest to `auto`."""
+    formats = {name: found[name].passes for name in ("dense NCHW", "dense channels_last") if name in found}
+    seconds = medians(formats, _ROUNDS_FOR_FORMAT)
+    return min(seconds, key=seconds.__getitem__) == "dense channels_last"
 
 
 def _candidates(found: dict[str, Arm], windows: bool) -> dict[str, Callable[[], None]]:
@@ -113,10 +131,11 @@ def measure(
     *,
     window: Window | None = None,
     compile: bool = True,
+    auto: bool = False,
 ) -> TrainResult:
     """One row for a model, a batch with labels, and masks."""
     torch.manual_seed(0)
-    found, reason = build_arms(base, *batch, chosen, compile)
+    found, reason = build_arms(base, *batch, chosen, compile, auto)
     milliseconds = {key: 1e3 * value for key, value in medians(_candidates(found, window is not None), repeats).items()}
     dense = {key: milliseconds[key] for key in found if key.startswith("dense")}
     best = min(dense, key=dense.__getitem__)
@@ -146,8 +165,21 @@ def measure(
         useful_gflops=operations / (1e6 * milliseconds["sparse"]),
         bound=bound,
         bound_share=ratio / bound,
+        **_automatic(found, dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
     )
+
+
+def _automatic(
+    found: dict[str, Arm], dense: float, dense_step: float, milliseconds: dict[str, float]
+) -> dict[str, Any]:
+    return {
+        "auto_ms": milliseconds[_AUTO],
+        "auto_ratio": dense / milliseconds[_AUTO],
+        "auto_step_ms": milliseconds[_AUTO + _STEP],
+        "auto_step_ratio": dense_step / milliseconds[_AUTO + _STEP],
+        "auto_sparse": sum(row.execution == "sparse" for row in found[_AUTO].handle.explain()),
+    }
 
 
 def _epoch(window: Window, dense: float, closed: float, milliseconds: dict[str, float]) -> dict[str, Any]:

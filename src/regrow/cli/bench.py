@@ -2,6 +2,7 @@
 
 regrow bench layers --density 0.05,0.1,0.2,0.3
 regrow bench train --model vgg16-d --density 0.05,0.1,0.2 --windows
+regrow bench train --model vgg16-d --density 0.1,0.5,1 --auto    is execution="auto" ever slower than dense?
 regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, with the bound from their MACs
 regrow bench plot layers.json train.json --out docs/speed-up.png
 """
@@ -27,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="66/352",
         metavar="K/N",
         help="`train`: also the average over N steps of which K have an open growth window (default 66/352, CIFAR-10)",
+    )
+    parser.add_argument(
+        "--auto",
+        action="store_true",
+        help="`train`: also execution='auto', after it decided (never slower than dense?)",
     )
     parser.add_argument(
         "--masks",

@@ -18,7 +18,7 @@ from torch import nn
 
 from regrow.execution.chains import cost, fastest
 from regrow.execution.layers import attach
-from regrow.execution.measure import FOLLOWERS, Bench, Cost, Timer
+from regrow.execution.measure import FOLLOWERS, Bench, Cost, Timer, keeps_channels_last
 from regrow.execution.record import Call, Recorder
 from regrow.execution.timings import Timings, machine
 from regrow.execution.trial import Trial, dense_copy
@@ -152,9 +152,8 @@ class Auto:
         return Decision(chosen, planned, tuple(costs), verdict, time.perf_counter() - begin)
 
     def _costs(self, recorder: Recorder, twin: nn.Module) -> list[Cost]:
-        channels_last = any(_channels_last(p) for p in twin.parameters())
         timings = Timings()
-        bench = Bench(timings, self._timer, channels_last, self._share())
+        bench = Bench(timings, self._timer, keeps_channels_last(twin), self._share())
         measured = [self._cost(bench, call, twin.get_submodule(name)) for name, call in recorder.calls.items()]
         timings.save()
         return [cost for cost in measured if cost is not None]
@@ -230,11 +229,3 @@ def _judged(assignments: Mapping[str, frozenset[str]], rounds: list[dict[str, fl
     count = len(assignments[best])
     verdict = f"whole model: {rounds[-1]['masked']:.1f} ms masked, {rounds[-1][best]:.1f} ms with {count} sparse layers"
     return (assignments[best], verdict) if wins else (frozenset(), f"{verdict}, which does not win")
-
-
-def _channels_last(parameter: nn.Parameter) -> bool:
-    return (
-        parameter.dim() == 4
-        and parameter.is_contiguous(memory_format=torch.channels_last)
-        and not parameter.is_contiguous()
-    )

@@ -94,11 +94,11 @@ class Bench:
 
     def layer(self, call: Call, module: nn.Module, mask: Tensor, reach: Tensor | None) -> Cost:
         """A layer that can be either."""
-        about, density = self._about(call, module), int(mask.count_nonzero()) / mask.numel()
+        about, density = self._about(call, module), _share(mask)
         # Far from the real density, as times at low densities hardly differ, and the same for all, to be found in the cache.
         other = 0.25 if density < 0.12 else 0.05
         far = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < other
-        wide = "" if reach is None else f" gradients {bucket(int(reach.count_nonzero()) / reach.numel())}"
+        wide = _wide(reach)
         far_reach = None if reach is None else reach | far
         candidates: dict[str, tuple[Probe, float]] = {
             f"{about} dense": (self._probe(call, module, False), 1.0),
@@ -115,6 +115,12 @@ class Bench:
         extra = self.share * (window[0].ms - near_ms) if window else 0.0
         enter, leave = self._conversions(call, module)
         return Cost(call.name, "layer", dense.ms, near_ms + extra, enter, leave, density, slope, extra)
+
+    def on_kernels(self, call: Call, module: nn.Module, mask: Tensor, reach: Tensor | None) -> Timing:
+        """A layer on sparse kernels, outside growth windows."""
+        density = _share(mask)
+        key = f"{self._about(call, module)} sparse {bucket(density)}{_wide(reach)}"
+        return self._time({key: (self._probe(call, module, True, mask, reach), density)})[0]
 
     def follower(self, call: Call, module: nn.Module) -> Cost:
         """A module that keeps the layout it gets."""
@@ -156,6 +162,22 @@ class Bench:
         for key, ms in (self.timer(missing) if missing else {}).items():
             self.timings.put(key, Timing(ms, candidates[key][1]))
         return [timing for key in candidates if (timing := self.timings.get(key)) is not None]
+
+
+def keeps_channels_last(model: nn.Module) -> bool:
+    """Whether a model has weights in channels_last order, so that its images should be too."""
+    return any(
+        p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last) and not p.is_contiguous()
+        for p in model.parameters()
+    )
+
+
+def _share(mask: Tensor) -> float:
+    return int(mask.count_nonzero()) / mask.numel()
+
+
+def _wide(reach: Tensor | None) -> str:
+    return "" if reach is None else f" gradients {bucket(_share(reach))}"
 
 
 def _input(call: Call, channels_last: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,17 +13,18 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Call:
-    """The input of one module; ``autocast`` is the type that matrix products were computed in, if another."""
+    """The input of one module, and how often the step called it; ``autocast`` is the type of matrix products, if another."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     needs_gradient: bool
     autocast: torch.dtype | None
+    times: int = 1
 
 
 class Recorder:
-    """Watches training forward passes until removed; the last one counts. A module called again counts once."""
+    """Watches training forward passes until removed; the last one counts. A module called again keeps its first input."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: dict[str, Call] = {}
@@ -40,7 +41,9 @@ class Recorder:
     def called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module was called."""
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        if x is not None and x.is_floating_point() and name not in self.calls:
+        if name in self.calls:
+            self.calls[name] = replace(self.calls[name], times=self.calls[name].times + 1)
+        elif x is not None and x.is_floating_point():
             lower = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
             self.calls[name] = Call(name, tuple(x.shape), x.dtype, x.requires_grad, lower)
 

@@ -64,7 +64,7 @@ class Switch:
         if execution == "masked":
             return
         self._model = model
-        self._reasons = {layer.name: reason for layer in self.network.layers if (reason := _why_not(layer)) is not None}
+        self._reasons = {layer.name: reason for layer in self.network.layers if (reason := why_not(layer)) is not None}
         able = [layer for layer in self.network.layers if layer.name not in self._reasons]
         if execution == "sparse":
             self._compute_sparse(layer.name for layer in able)
@@ -211,7 +211,8 @@ class Switch:
         return [layer for layer in self.network.layers if layer.name in self._sparse] if self._sparse else []
 
 
-def _why_not(layer: Layer) -> str | None:
+def why_not(layer: Layer) -> str | None:
+    """Why a layer cannot run on the sparse kernels, or None if it can."""
     from regrow.execution.layers import execution_of, unsupported
 
     if layer.rows is not None or not layer.parameter_name.endswith("weight"):

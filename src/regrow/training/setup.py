@@ -125,9 +125,19 @@ def sparsify_as_configured(
         momentum=sparse.momentum_source,  # type: ignore[arg-type]
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,
-        costs=example if method.needs_costs else None,
+        costs=_costs(config, example) if method.needs_costs else None,
         calibration=calibration,
     )
+
+
+def _costs(config: Config, example: Tensor | None) -> Any:
+    if config.sparse.costs == "macs":
+        return example
+    if config.compile:
+        raise ConfigurationError(
+            "sparse.costs = 'measured' times what layers are fed, which torch.compile hides: leave out one of them"
+        )
+    return "measured"
 
 
 def load_split(config: Config, split: str, augment: bool | None = None) -> Dataset:

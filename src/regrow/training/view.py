@@ -13,6 +13,7 @@ from rich.table import Table
 
 from regrow.config import Config, to_toml
 from regrow.errors import ConfigurationError
+from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
 from regrow.training.run import Run
 
@@ -66,13 +67,13 @@ class PlainView:
         table = Table(
             title=f"test error {result['test_error']:.2f}%  ({run.config.model}, {result['density']:.2%} of the weights)"
         )
-        for column in ("layer", "shape", "density", "non-zeros"):
+        rows = [row for row in run.parts.handle.plan() if row.sparse]
+        priced = [PRICE] if any(row.cost is not None for row in rows) else []
+        for column in ("layer", "shape", "density", "non-zeros", *priced):
             table.add_column(column, justify="left" if column == "layer" else "right")
-        for row in run.parts.handle.plan():
-            if row.sparse:
-                table.add_row(
-                    escape(row.layer), "x".join(map(str, row.shape)), f"{row.density:.2%}", f"{row.nonzeros:,}"
-                )
+        for row in rows:
+            shape, price = "x".join(map(str, row.shape)), [nanoseconds(row.cost)] if priced else []
+            table.add_row(escape(row.layer), shape, f"{row.density:.2%}", f"{row.nonzeros:,}", *price)
         self.console.print(table)
         if run.step > run.began_at:
             self._say(f"{result['images_per_second']:,.0f} images/s (median), {result['execution']} execution")
