@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,8 @@ def test_default_folder_tells_configurations_apart():
     names = {default_folder(config).name for config in PRESETS.values()}
     assert len(names) == len(PRESETS)
     assert default_folder(PRESETS["demo"]).name.startswith("lenet300-sparse-momentum-0.05-s0-")
+    short = replace(PRESETS["demo"], max_steps=3)
+    assert default_folder(short).name == f"{default_folder(PRESETS['demo']).name}-3"
 
 
 def test_plan(capsys):

@@ -55,6 +55,14 @@ class TestSweep:
         sweep([Job(replace(BASE, epochs=2))], tmp_path, FakeExecutor())
         assert len(read_runs(tmp_path / "runs.csv")) == 4
 
+    def test_a_finished_short_run_is_not_taken_for_a_longer_one(self, tmp_path):
+        executor = FakeExecutor(lambda config: 2.0 if config.max_steps == 200 else 5.0)
+        for steps in (100, 200):
+            sweep([Job(replace(BASE, max_steps=steps))], tmp_path, executor)
+        assert [job.config.max_steps for job in executor.ran] == [100, 200]
+        rows = read_runs(tmp_path / "runs.csv")
+        assert [(row["max_steps"], row["test_error"]) for row in rows] == [("100", "5.0"), ("200", "2.0")]
+
     def test_equal_jobs_are_one_run(self, tmp_path):
         executor = FakeExecutor()
         assert len(sweep([JOBS[0], JOBS[0]], tmp_path, executor)) == 1

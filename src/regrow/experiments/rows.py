@@ -92,8 +92,8 @@ def read_runs(path: Path) -> list[dict[str, str]]:
 
 def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
-    known = {row["identity"]: dict(row) for row in (read_runs(path) if path.is_file() else ())}
-    known.update({row["identity"]: dict(row) for row in rows})
+    known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
+    known.update({_run(row): dict(row) for row in rows})
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
@@ -102,9 +102,21 @@ def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     return read_runs(path)
 
 
+def _run(row: Row) -> tuple[Any, ...]:
+    """What tells runs apart: the identity leaves out where a run ends."""
+    return row["identity"], _plain(str(row["max_steps"]))
+
+
 def _order(row: Row) -> tuple[Any, ...]:
     texts = (row["model"], row["data"], row["method"], float(row["density"]), row["options"], float(row["momentum"]))
-    return (*texts, row["execution"], int(row["epochs"]), int(row["seed"]), row["identity"])
+    return (
+        *texts,
+        row["execution"],
+        int(row["epochs"]),
+        _plain(str(row["max_steps"])),
+        int(row["seed"]),
+        row["identity"],
+    )
 
 
 def _plain(text: str) -> str | float:
