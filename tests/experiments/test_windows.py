@@ -26,6 +26,7 @@ def test_errors_pair_by_seed(tmp_path):
         for job in cell.jobs(seeds):
             finish(job, tmp_path, error + 0.01 * job.config.seed)
             rows.append(row_of(job.config, tmp_path / job.key))
+            rows.append({**rows[-1], "execution": "sparse", "test_error": 9.0})
     assert error_pairs(full, windowed, rows) == {1: (1.61, 1.51)}
 
 

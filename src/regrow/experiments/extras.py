@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regrow.experiments import trade, windows
 from regrow.experiments.experiment import Cell, Experiment
-from regrow.experiments.rows import SPEEDUPS, Row, same_setting
+from regrow.experiments.rows import SPEEDUPS, Row
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE
@@ -63,9 +63,9 @@ def overhead(material: Material) -> str:
 
 def _seconds(material: Material, model: str, method: str) -> list[float]:
     """Seconds of the finished runs of the shown settings."""
-    own = [line.cell for line in material.table if line.cell.config.model == model]
-    own = [cell for cell in own if cell.config.sparse.method == method]
-    found = [row for cell in own for row in material.rows if same_setting(cell.config, row)]
+    own = [line for line in material.table if line.cell.config.model == model]
+    own = [line for line in own if line.cell.config.sparse.method == method]
+    found = [row for line in own for row in line.runs(material.rows)]
     return [float(row["seconds"]) for row in found if row["execution"] == "masked"]
 
 
@@ -164,7 +164,7 @@ def equivalence(material: Material) -> str:
 
 
 def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
-    own = [row for row in rows if same_setting(line.cell.config, row)]
+    own = line.runs(rows)
     means = []
     for name in SPEEDUPS:
         values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]

@@ -65,9 +65,10 @@ def _tolerance(cell: Cell) -> float:
 
 
 def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, tuple[float, float]]:
-    """Seed -> (error with the window, error with full momentum), where both are finished."""
+    """Seed -> (error with the window, error with full momentum), where both are finished, with masked execution."""
+    masked = [row for row in rows if row["execution"] == "masked"]
     errors = [
-        {int(row["seed"]): float(row["test_error"]) for row in rows if same_setting(cell.config, row)}
+        {int(row["seed"]): float(row["test_error"]) for row in masked if same_setting(cell.config, row)}
         for cell in (windowed, whole)
     ]
     return {seed: (errors[0][seed], errors[1][seed]) for seed in sorted(set(errors[0]) & set(errors[1]))}
