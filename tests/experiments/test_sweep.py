@@ -172,9 +172,14 @@ class TestState:
         assert fraction(job, tmp_path) == 0.0
         home = tmp_path / job.key
         home.mkdir()
-        rows = [{"epoch": 0.5}, {"epoch": 1.0}]
+        rows = [{"epoch": 0.5, "step": 10}, {"epoch": 1.0, "step": 20}]
         (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert fraction(job, tmp_path) == 0.25
+        for steps, share in ((40, 0.5), (10, 1.0), (400, 0.25)):
+            short = Job(replace(job.config, max_steps=steps))
+            (tmp_path / short.key).mkdir()
+            (tmp_path / short.key / "metrics.jsonl").write_text((home / "metrics.jsonl").read_text())
+            assert fraction(short, tmp_path) == share
         (home / "metrics.jsonl").write_text('{"epoch": 0.5}\n{"epo')
         assert fraction(job, tmp_path) == 0.0
 

@@ -167,7 +167,8 @@ def fraction(job: Job, folder: Path) -> float:
         last = json.loads(metrics.read_text().splitlines()[-1])
     except (OSError, IndexError, ValueError):
         return 0.0
-    return min(1.0, last["epoch"] / job.config.epochs)
+    config = job.config
+    return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))
 
 
 def _run_all(
