@@ -18,7 +18,7 @@ from regrow.files import write_atomically
 
 @dataclass(frozen=True)
 class Material:
-    """Everything an analysis may need."""
+    """Everything an analysis may need; ``trains`` says whether it may train what it lacks."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -27,6 +27,7 @@ class Material:
     rows: Sequence[Row]
     folder: Path
     results: Path
+    trains: bool = False
 
 
 def run(material: Material) -> list[str]:
