@@ -1,12 +1,15 @@
 """Bad input: named, with the remedy, before anything changes."""
 
+import ast
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import regrow
+from regrow import errors
 from regrow.errors import (
     ConfigurationError,
     NonFiniteError,
@@ -124,6 +127,22 @@ def test_error_kinds_are_builtin_kinds_too():
     ):
         assert issubclass(kind, builtin)
         assert issubclass(kind, RegrowError)
+
+
+def _calls_of_warn():
+    for path in sorted(Path(regrow.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
+                yield f"{path.name}:{node.lineno}", node
+
+
+def test_every_warning_is_of_a_kind_of_our_own():
+    kinds = {}
+    for place, call in _calls_of_warn():
+        category = call.args[1] if len(call.args) > 1 else None
+        kinds[place] = getattr(errors, ast.unparse(category)) if category is not None else UserWarning
+    assert len(kinds) >= 7
+    assert [place for place, kind in kinds.items() if not issubclass(kind, errors.RegrowWarning)] == []
 
 
 def test_unknown_without_any_valid_name():
