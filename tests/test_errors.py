@@ -63,6 +63,8 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"method": "grasp", "calibration": torch.zeros(2)}, "'grasp' scores weights on data"),
         ({"method": "synflow"}, "'synflow' needs the shape of an input: pass calibration=<one example batch>"),
         ({"cost_power": 0.5}, "cost_power needs costs"),
+        ({"cost_power": 0.5, "redistribution": "none"}, "cost_power weighs the shares of a redistribution"),
+        ({"cost_power": 1.0, "redistribution": "none", "reference": True}, "cost_power weighs the shares"),
         ({"cost_power": 0.5, "costs": {"0": 1.0}}, "costs lack layer '2'"),
         ({"method": "sr-ste", "density": 0.1}, "'sr-ste' has density 0.5 by construction: leave density out"),
         ({"method": "top-kast", "grow": lambda layer: layer.weight}, "'top-kast' chooses its masks in one piece"),
