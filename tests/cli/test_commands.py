@@ -137,6 +137,11 @@ def test_default_folder_tells_configurations_apart():
     assert default_folder(short).name == f"{default_folder(PRESETS['demo']).name}-3"
 
 
+def test_plan_of_redistribution_by_cost(capsys):
+    assert main(["plan", "mnist-lenet5", "--option.cost_power", "0.5"]) == 0
+    assert "conv2" in capsys.readouterr().out
+
+
 def test_plan(capsys):
     assert main(["plan", "mnist-lenet5", "--density", "0.1"]) == 0
     output = capsys.readouterr().out

@@ -19,6 +19,7 @@ def plan_of(config: Config) -> Plan:
     network = create_model(config, config.model_options)
     method = build(config.sparse.method, dict(config.sparse.options))
     stands_in = "static" if method.calibration or method.rounds else method
+    example = torch.zeros(1, *info.input_shape)
     handle = sparsify(
         network,
         build_optimizer(network, config),
@@ -30,6 +31,7 @@ def plan_of(config: Config) -> Plan:
         scope=config.sparse.scope,
         distribution=config.sparse.distribution or None,
         seed=config.seed,
+        costs=example if method.needs_costs else None,  # of no consequence before the first topology update
         process_group=False,
     )
-    return handle.plan(torch.zeros(1, *info.input_shape))
+    return handle.plan(example)
