@@ -1,7 +1,6 @@
 """Sweeps: what is run again and what not, failures, threads, interruption."""
 
 import json
-import os
 import sys
 from dataclasses import replace
 
@@ -185,4 +184,3 @@ class TestState:
 
     def test_outcomes_compare(self):
         assert Outcome(JOBS[0], 1.0) == Outcome(JOBS[0], 1.0)
-        assert module.cores() <= (os.cpu_count() or 1)

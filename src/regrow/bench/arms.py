@@ -74,7 +74,9 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str,
     masked = execution == "masked" and x.dim() == 4
     arm = dense(model, x, y, channels_last=masked)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
-    spared = [name for name, module in model.named_modules() if isinstance(module, _LAYERS) and name not in masks]
+    spared = [
+        name for name, module in model.named_modules() if isinstance(module, masking.LAYERS) and name not in masks
+    ]
     share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
     times = {"steps": _STEPS, "update_every": _INTERVAL}
     arm.handle = sparsify(model, arm.optimizer, density=share, scope=spared, process_group=False, **times)
@@ -84,9 +86,6 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str,
     arm.handle.masks_from_zeros()
     arm.handle.execute(execution, native_step)
     return arm
-
-
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regrow.analysis.speedup import ESTIMATES
 from regrow.experiments import trade, windows
 from regrow.experiments.experiment import Cell, Experiment
-from regrow.experiments.rows import SPEEDUPS, Row
+from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE
@@ -156,7 +157,7 @@ def equivalence(material: Material) -> str:
         thin = sorted((line for line in own if line.cell.label != "dense"), key=lambda line: line.cell.density)
         equal = [line for line in thin if dense and intervals_overlap(line.summary, dense.summary)]
         rows.append(_equal_row(model, equal[0], material.rows) if equal else (model, "not yet", *[""] * 7))
-    header = ("model", "weights %", "error % ± SE", *(name.replace("_", " ") for name in SPEEDUPS), "paper")
+    header = ("model", "weights %", "error % ± SE", *(name.replace("_", " ") for name in ESTIMATES), "paper")
     head = (
         "Weights needed for dense performance (95% intervals overlap), and speed-ups estimated there over training. Forward "
         "convolutions only; `both` and `empty channels dead maps` are the paper's two figures.\n\n"
@@ -167,7 +168,7 @@ def equivalence(material: Material) -> str:
 def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
     own = line.runs(rows)
     means = []
-    for name in SPEEDUPS:
+    for name in ESTIMATES:
         values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]
         means.append(f"{summarise(values).mean:.2f}x" if values else "not measured")
     percent, _, channels, flops = DENSE_EQUIVALENCE[model]

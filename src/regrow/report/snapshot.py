@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +27,7 @@ from regrow.handle import Handle
 from regrow.methods import build
 from regrow.models.cost import ModelCost, cost
 from regrow.report.reading import RunFiles
+from regrow.scope import is_shortcut
 from regrow.topology.initial import at_random
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.optimisation import build_optimizer
@@ -197,8 +197,7 @@ def _row(name: str, mask: Tensor, known: Any, given: float | None, sparse: bool,
 def _group(name: str, known: Any, mask: Tensor) -> str:
     if known is None:
         return "other"
-    beside = any(fnmatchcase(name, pattern) for pattern in ("*shortcut*", "*downsample*", "*skip*"))
-    return "shortcut" if beside and mask[0, 0].numel() == 1 and known.kind == "conv" else known.kind
+    return "shortcut" if known.kind == "conv" and is_shortcut(name, mask.shape) else known.kind
 
 
 def _share(mask: Tensor) -> float:
