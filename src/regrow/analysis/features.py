@@ -62,7 +62,10 @@ class Comparison:
 
 @torch.no_grad()
 def activity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int = 10) -> dict[str, Activity]:
-    """Responses of every feature layer to every class, in evaluation mode; the model is left as it was."""
+    """Responses of every feature layer to every class, in evaluation mode; the model is left as it was.
+
+    AlexNet has 5 such layers, VGG16 13, WRN-28-2 24.
+    """
     sums: dict[str, Tensor] = {}
     samples = torch.zeros(num_classes, dtype=torch.float64)
     with evaluation_mode(model), _feature_maps(model) as seen:
@@ -76,12 +79,6 @@ def activity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_cla
                 total = sums.setdefault(name, empty)
                 total.index_add_(0, labels.to(strength.device), strength)
     return {name: Activity(total.T.cpu().numpy(), samples.numpy()) for name, total in sums.items()}
-
-
-def feature_layers(model: nn.Module, images: Tensor) -> list[str]:
-    """Names of the layers whose outputs are analysed: 5 in AlexNet, 13 in VGG16, 24 in WRN-28-2."""
-    labels = torch.zeros(len(images), dtype=torch.int64)
-    return list(activity(model, [(images, labels)], num_classes=1))
 
 
 def specialisation(sums: np.ndarray, samples: np.ndarray | None = None, weak: float = WEAK) -> np.ndarray:

@@ -173,7 +173,6 @@ def measure(
     density: float,
     repeats: int = 9,
     *,
-    clock: str = "wall",
     compile: bool = True,
     memory: bool = False,
 ) -> LayerResult:
@@ -181,7 +180,7 @@ def measure(
     case = Case(spec, density)
     timed = candidates(case)
     extra, reason = _compiled(case) if compile else ({}, "not asked for")
-    seconds = medians({**timed, **extra}, repeats, clock)
+    seconds = medians({**timed, **extra}, repeats)
     dense = {name: value for name, value in seconds.items() if name.startswith("dense")}
     best = min(dense, key=dense.__getitem__)
     total = sum(seconds[name] for name in PASSES)
