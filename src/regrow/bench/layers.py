@@ -202,7 +202,7 @@ def measure(
 
 
 def _memory(spec: LayerSpec, density: float, best: str) -> dict[str, float | None]:
-    eager = "dense channels_last" if best == "dense compiled" and spec.size else best
-    eager = "dense (samples, features)" if eager == "dense compiled" else eager
+    uncompiled = "dense channels_last" if spec.size else "dense (samples, features)"
+    eager = uncompiled if best == "dense compiled" else best
     arm = {"layer": asdict(spec), "density": density, "threads": torch.get_num_threads()}
     return {"dense_mb": peak_mb({**arm, "name": eager}), "sparse_mb": peak_mb({**arm, "name": "sparse"})}

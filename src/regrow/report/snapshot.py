@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -171,8 +172,9 @@ def _rows(handle: Handle, table: ModelCost, inputs: Mapping[str, float]) -> list
         for layer in by_module.get(name, ()):
             rows.append(_row(layer.name, masks[layer.name], known, inputs.get(name), True, "in scope"))
         if name not in by_module and known is not None and known.weight_shape:
-            full = handle.model.get_parameter(f"{name}.weight" if name else "weight").detach()
-            rows.append(_row(name, full.bool() | ~full.bool(), known, inputs.get(name), False, reasons.get(name, "")))
+            full = handle.model.get_parameter(f"{name}.weight" if name else "weight")
+            present = torch.ones_like(full, dtype=torch.bool)
+            rows.append(_row(name, present, known, inputs.get(name), False, reasons.get(name, "")))
     return rows
 
 
