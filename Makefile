@@ -16,7 +16,8 @@ help:  ## show the targets
 
 setup: $(STAMP)  ## prepare .venv; skipped when up to date
 
-NATIVE := setup.py $(wildcard src/regrow/csrc/*)
+# Files alone: the folder of the kernels' tests changes with every build in it.
+NATIVE := setup.py $(wildcard src/regrow/csrc/*.*)
 
 $(STAMP): Makefile pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
@@ -44,4 +45,4 @@ bench: setup  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info src/regrow/csrc/tests/build

@@ -1,12 +1,13 @@
 """What a run tells of its machine, and the allocator."""
 
 import json
+import os
 import sys
 
 import torch
 
 from regrow import allocator
-from regrow.environment import describe, processor_name
+from regrow.environment import cores, describe, processor_name
 
 
 def test_describe_is_json_and_names_versions():
@@ -15,6 +16,14 @@ def test_describe_is_json_and_names_versions():
     assert found["torch"] == torch.__version__
     assert found["threads"] == torch.get_num_threads()
     assert processor_name()
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch):
+    assert 1 <= cores() <= os.cpu_count()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 5}, raising=False)
+    assert cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == os.cpu_count()
 
 
 def test_keep_buffers_says_whether_it_worked(monkeypatch):

@@ -1,12 +1,15 @@
 """Bad input: named, with the remedy, before anything changes."""
 
+import ast
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import regrow
+from regrow import errors
 from regrow.errors import (
     ConfigurationError,
     NonFiniteError,
@@ -60,6 +63,8 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"method": "grasp", "calibration": torch.zeros(2)}, "'grasp' scores weights on data"),
         ({"method": "synflow"}, "'synflow' needs the shape of an input: pass calibration=<one example batch>"),
         ({"cost_power": 0.5}, "cost_power needs costs"),
+        ({"cost_power": 0.5, "redistribution": "none"}, "cost_power weighs the shares of a redistribution"),
+        ({"cost_power": 1.0, "redistribution": "none", "reference": True}, "cost_power weighs the shares"),
         ({"cost_power": 0.5, "costs": {"0": 1.0}}, "costs lack layer '2'"),
         ({"method": "sr-ste", "density": 0.1}, "'sr-ste' has density 0.5 by construction: leave density out"),
         ({"method": "top-kast", "grow": lambda layer: layer.weight}, "'top-kast' chooses its masks in one piece"),
@@ -124,6 +129,22 @@ def test_error_kinds_are_builtin_kinds_too():
     ):
         assert issubclass(kind, builtin)
         assert issubclass(kind, RegrowError)
+
+
+def _calls_of_warn():
+    for path in sorted(Path(regrow.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
+                yield f"{path.name}:{node.lineno}", node
+
+
+def test_every_warning_is_of_a_kind_of_our_own():
+    kinds = {}
+    for place, call in _calls_of_warn():
+        category = call.args[1] if len(call.args) > 1 else None
+        kinds[place] = getattr(errors, ast.unparse(category)) if category is not None else UserWarning
+    assert len(kinds) >= 7
+    assert [place for place, kind in kinds.items() if not issubclass(kind, errors.RegrowWarning)] == []
 
 
 def test_unknown_without_any_valid_name():

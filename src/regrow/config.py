@@ -113,13 +113,28 @@ class Config:
         _check_values(self)
 
     def identity(self) -> str:
-        """Hash of everything that decides the result; how often to save or log does not."""
+        """Hash of everything that decides the course of training.
+
+        Left out is what only keeps or measures it (checkpoints, TensorBoard, speed-ups), and ``max_steps``, so that a run that ended early
+        can go on. How often to log or evaluate counts: it decides which rows a run has.
+        """
         plain = as_dict(self)
         for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps", "measure_speedup"):
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
+
+    def folder_name(self) -> str:
+        """What a run is, a hash of the rest, and where it ends if early: one name per result.
+
+        Example:
+            >>> Config(max_steps=300).folder_name().rsplit("-", 2)[0], Config(max_steps=300).folder_name()[-4:]
+            ('lenet300-sparse-momentum-0.05-s0', '-300')
+        """
+        model = self.model.replace(":", "-").replace("/", "-")
+        end = f"-{self.max_steps}" if self.max_steps else ""
+        return f"{model}-{self.sparse.method}-{self.sparse.density:g}-s{self.seed}-{self.identity()}{end}"
 
 
 CHOICES: dict[str, tuple[str, ...]] = {

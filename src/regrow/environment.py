@@ -37,6 +37,13 @@ def processor_name() -> str:
     return platform.processor() or "unknown"
 
 
+def cores() -> int:
+    """Cores that this process may use, as far as the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def kernels() -> str:
     """Which native kernels sparse execution would run here."""
     from regrow.execution import available, instruction_set

@@ -41,6 +41,10 @@ class CheckpointWarning(RegrowWarning):
     """A checkpoint is damaged, or was written under other conditions than it is read."""
 
 
+class ExecutionWarning(RegrowWarning):
+    """Layers are computed otherwise than measurements would have it, or measurements are lost."""
+
+
 def unknown(what: str, given: str, valid: Iterable[str]) -> ConfigurationError:
     """Build the error for an unknown name, with the nearest valid one; all of them where none is near.
 

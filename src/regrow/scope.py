@@ -200,9 +200,18 @@ def _positions(candidates: Sequence[_Candidate]) -> dict[str, set[str]]:
 
 
 def _is_shortcut(candidate: _Candidate) -> bool:
-    named = any(fnmatchcase(candidate.name.lower(), pattern) for pattern in _SHORTCUT_NAMES)
-    kernel = candidate.parameter.shape[2:]
-    return named and isinstance(candidate.module, _ConvNd) and all(k == 1 for k in kernel)
+    return isinstance(candidate.module, _ConvNd) and is_shortcut(candidate.name, candidate.parameter.shape)
+
+
+def is_shortcut(name: str, shape: Sequence[int]) -> bool:
+    """Whether a convolution of this name and weight shape projects a shortcut: 1x1, and named like one.
+
+    Example:
+        >>> is_shortcut("layer1.downsample.0", (64, 32, 1, 1)), is_shortcut("layer1.conv1", (64, 32, 1, 1))
+        (True, False)
+    """
+    named = any(fnmatchcase(name.lower(), pattern) for pattern in _SHORTCUT_NAMES)
+    return named and len(shape) > 2 and all(size == 1 for size in shape[2:])
 
 
 def _dense_reason(candidate: _Candidate, scope: Scope, positions: dict[str, set[str]]) -> str | None:

@@ -70,7 +70,10 @@ def uses_in_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation for one pass: in training mode batch norm would fail on one sample, or move its statistics."""
+    """Evaluation mode inside, each module's own mode again afterwards, also after an error.
+
+    In training mode batch norm would fail on one sample, or move its statistics.
+    """
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

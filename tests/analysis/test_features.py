@@ -8,7 +8,7 @@ from torch import nn
 
 from regrow import models
 from regrow.analysis.feature_figures import draw_specialisation
-from regrow.analysis.features import BINS, activity, compare, feature_layers, histogram, specialisation
+from regrow.analysis.features import BINS, activity, compare, histogram, specialisation
 
 # Stored channel data of the reference: kept channels and mean S per layer, dense and sparse.
 ALEXNET_KEPT = ([68, 226, 346, 347, 227], [59, 103, 155, 294, 202])
@@ -54,6 +54,11 @@ class TestSpecialisation:
 
     def test_classes_without_samples_are_skipped(self):
         assert specialisation(np.array([[10.0, 0.0, 10.0]]), np.array([5, 0, 5])).tolist() == [0.5]
+
+
+def feature_layers(model, images):
+    """Names of the layers that are looked at."""
+    return list(activity(model, [(images, torch.zeros(len(images), dtype=torch.int64))], num_classes=1))
 
 
 class TestActivity:

@@ -84,6 +84,8 @@ class TestRecorder:
         names = [name for name, _ in convolutions(models.create("wrn-22-2", seed=0))]
         assert len(names) == 1 + 2 * 9
         assert not any("shortcut" in name for name in names)
+        block = nn.ModuleDict({"downsample": nn.Sequential(nn.Conv2d(1, 4, 1)), "skipped": nn.Conv2d(1, 4, 3)})
+        assert [name for name, _ in convolutions(block)] == ["skipped"]
 
     def test_estimates_by_hand(self):
         model = Two()

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,6 +135,13 @@ def test_default_folder_tells_configurations_apart():
     names = {default_folder(config).name for config in PRESETS.values()}
     assert len(names) == len(PRESETS)
     assert default_folder(PRESETS["demo"]).name.startswith("lenet300-sparse-momentum-0.05-s0-")
+    short = replace(PRESETS["demo"], max_steps=3)
+    assert default_folder(short).name == f"{default_folder(PRESETS['demo']).name}-3"
+
+
+def test_plan_of_redistribution_by_cost(capsys):
+    assert main(["plan", "mnist-lenet5", "--option.cost_power", "0.5"]) == 0
+    assert "conv2" in capsys.readouterr().out
 
 
 def test_plan(capsys):

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from regrow.data import cache
-from regrow.data.cache import cache_root, is_complete, partial_folder, publish, sha256, write_durably
+from regrow.data.cache import cache_root, is_complete, partial_folder, publish
+from regrow.files import checksum, write_through
 
-EXPECTED = {"a": sha256(b"one"), "b": sha256(b"two")}
+EXPECTED = {"a": checksum(b"one"), "b": checksum(b"two")}
 
 
 def fill(folder):
-    write_durably(folder / "a", b"one")
-    write_durably(folder / "b", b"two")
+    write_through(folder / "a", b"one")
+    write_through(folder / "b", b"two")
 
 
 def test_cache_root(monkeypatch, tmp_path):
@@ -69,7 +70,7 @@ def test_damaged_cache_is_replaced(tmp_path):
 def test_failure_leaves_nothing(tmp_path):
     def interrupted():
         with partial_folder(tmp_path) as filled:
-            write_durably(filled / "a", b"one")
+            write_through(filled / "a", b"one")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -9,8 +9,8 @@ import pytest
 
 from regrow import data
 from regrow.data import FetchError, catalogue, fetch
-from regrow.data.cache import sha256
 from regrow.data.errors import SourceError
+from regrow.files import checksum
 
 CONTENT = {"train-images-idx3-ubyte": b"one", "train-labels-idx1-ubyte": b"two"}
 
@@ -37,7 +37,7 @@ class Fake:
 @pytest.fixture(autouse=True)
 def small_mnist(monkeypatch, tmp_path):
     """Two tiny files play the part of MNIST, in a cache of their own."""
-    files = tuple((name, sha256(content)) for name, content in CONTENT.items())
+    files = tuple((name, checksum(content)) for name, content in CONTENT.items())
     monkeypatch.setitem(catalogue._ALL, "mnist", replace(catalogue.MNIST, files=files))
     monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("REGROW_DATA", raising=False)
@@ -128,8 +128,8 @@ def test_real_fetch(name, monkeypatch):
 
 KILLED = """
 import os, signal
-from regrow.data.cache import sha256
 from regrow.data.fetch import _fetch
+from regrow.files import checksum
 from pathlib import Path
 
 class Dies:
@@ -137,7 +137,7 @@ class Dies:
         yield "a", b"one"
         os.kill(os.getpid(), signal.SIGKILL)
 
-_fetch(Dies(), {"a": sha256(b"one"), "b": sha256(b"two")}, Path(os.environ["REGROW_CACHE"]) / "mnist", None)
+_fetch(Dies(), {"a": checksum(b"one"), "b": checksum(b"two")}, Path(os.environ["REGROW_CACHE"]) / "mnist", None)
 """
 
 

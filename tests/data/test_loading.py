@@ -8,7 +8,7 @@ import torch
 
 from regrow import data
 from regrow.data import DataError, loading
-from regrow.data.idx import write_idx
+from tests.support.idx_files import write_idx
 
 
 def test_sample_has_the_papers_splits():

@@ -89,11 +89,10 @@ def test_without_shuffling_the_order_is_the_stored_one():
     assert labels.tolist() == list(range(57))
 
 
-def test_drop_last_and_sizes():
+def test_sizes():
     dataset, _ = make()
     assert dataset.steps_per_epoch(10) == 6
-    assert dataset.steps_per_epoch(10, drop_last=True) == 5
-    assert [len(y) for _, y in dataset.batches(batch_size=10, drop_last=True)] == [10] * 5
+    assert [len(y) for _, y in dataset.batches(batch_size=10)] == [10] * 5 + [7]
     assert (dataset.shape, dataset.num_classes, len(dataset)) == ((3, 8, 8), 57, 57)
     assert repr(dataset) == "ArrayDataset(toy train: 57 images 3x8x8, 57 classes)"
 

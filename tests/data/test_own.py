@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from regrow.data import DataError
-from regrow.data.idx import write_idx
 from regrow.data.own import holds_idx, read_idx_folder, read_npz
+from tests.support.idx_files import write_idx
 
 
 def write_parts(folder, parts=("train", "t10k"), count=20, suffix=""):

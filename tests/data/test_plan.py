@@ -18,7 +18,7 @@ def test_steps_of_the_papers(samples, batch_size, steps):
 @given(**SIZES, world=st.integers(1, 7), seed=st.integers(), epoch=st.integers(0, 500), shuffle=st.booleans())
 def test_ranks_together_see_every_sample_once(samples, batch_size, world, seed, epoch, shuffle):
     try:
-        plans = [EpochPlan(samples, batch_size, epoch, seed, 0, rank, world, False, shuffle) for rank in range(world)]
+        plans = [EpochPlan(samples, batch_size, epoch, seed, 0, rank, world, shuffle) for rank in range(world)]
     except ValueError:
         tail = samples % batch_size or batch_size
         assert shuffle
@@ -42,13 +42,6 @@ def test_any_position_is_reached_directly(samples, batch_size, data):
     assert list(EpochPlan(samples, batch_size, seed=3, start_step=start)) == whole[start:]
 
 
-@given(**SIZES)
-def test_drop_last_keeps_only_full_batches(samples, batch_size):
-    plan = EpochPlan(samples, batch_size, drop_last=True)
-    assert len(list(plan)) == plan.steps == samples // batch_size
-    assert all(stop - start == batch_size for start, stop in plan)
-
-
 def test_order_depends_on_seed_and_epoch_only():
     order = EpochPlan(1000, 10, epoch=1, seed=5).order()
     assert np.array_equal(order, EpochPlan(1000, 7, epoch=1, seed=5, rank=1, world=2).order())
@@ -63,8 +56,11 @@ def test_order_depends_on_seed_and_epoch_only():
         ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
         ({"batch_size": 10, "rank": 2, "world": 2}, "rank must be in 0 .. world - 1 = 1, not 2"),
         ({"batch_size": 10, "start_step": 12}, r"start_step must be in 0 .. 11 .*, not 12"),
-        ({"batch_size": 10, "world": 6}, "a batch of 5 samples cannot be shared by 6 ranks: .*drop_last"),
-        ({"batch_size": 3, "world": 4, "drop_last": True}, "a batch of 3 samples cannot be shared by 4 ranks"),
+        (
+            {"batch_size": 10, "world": 6},
+            "a batch of 5 samples cannot be shared by 6 ranks: change batch_size .now 10, for 105 samples.$",
+        ),
+        ({"batch_size": 3, "world": 4}, "a batch of 3 samples cannot be shared by 4 ranks"),
     ],
 )
 def test_impossible_plans(arguments, message):

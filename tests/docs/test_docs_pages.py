@@ -130,3 +130,17 @@ def test_saved_state_holds_no_pickled_objects(namespace, tmp_path):
     torch.save(namespace["sparse"].state_dict(), tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     assert state["step"] == 6
+
+
+def test_counting_flops_gives_the_figures_beside_it():
+    (code,) = (code for code in snippets((DOCS / "experiments.md").read_text()) if "flops" in code)
+    namespace = {}
+    counted = 0
+    for line in code.splitlines():
+        expression, _, note = line.partition("  # ")
+        if note:
+            assert eval(expression, namespace) == pytest.approx(float(note.split()[0].strip(":")), abs=5e-3)
+            counted += 1
+        else:
+            exec(line, namespace)
+    assert counted == 4

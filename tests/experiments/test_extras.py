@@ -11,7 +11,8 @@ from tests.experiments.fakes import finish
 
 
 def material(name, tmp_path, cells, means, se=0.01, rows=()):
-    table = [Line(c, Summary(5, mean, se)) for c, mean in zip(cells, means, strict=True)]
+    ways = ["dense" if c.config.sparse.method == "dense" else "masked, window 0.001" for c in cells]
+    table = [Line(c, Summary(5, mean, se), way) for c, mean, way in zip(cells, means, ways, strict=True)]
     return Material(find(name), cells, [0], table, rows, tmp_path, tmp_path)
 
 
@@ -74,7 +75,8 @@ class TestEquivalence:
     def rows(self, tmp_path, cell, **speedups):
         (job,) = cell.jobs([0])
         finish(job, tmp_path, speedup=speedups)
-        return [row_of(job.config, tmp_path / job.key)]
+        row = row_of(job.config, tmp_path / job.key)
+        return [row, {**row, "execution": "sparse", "speedup_both": 9.9}]
 
     def test_the_first_density_that_overlaps_with_its_speedups(self, tmp_path):
         dense, five, ten = self.cells()

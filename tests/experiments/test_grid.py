@@ -44,6 +44,12 @@ def test_the_folder_says_what_and_hashes_the_rest():
     assert "/" not in Job(replace(Config(), model="timm:a/b")).key
 
 
+def test_runs_that_end_at_other_steps_have_folders_of_their_own():
+    jobs = expand(Config(), parse_grid(["max_steps=0,100,200"]), [0])
+    full, short, longer = (job.key for job in jobs)
+    assert (short, longer) == (f"{full}-100", f"{full}-200")
+
+
 @pytest.mark.parametrize("text", ["density", "density=", "=0.1", "densiti=0.1"])
 def test_wrong_grids_are_explained(text):
     with pytest.raises(ConfigurationError, match="key"):

@@ -1,7 +1,6 @@
 """Sweeps: what is run again and what not, failures, threads, interruption."""
 
 import json
-import os
 import sys
 from dataclasses import replace
 
@@ -54,6 +53,14 @@ class TestSweep:
         sweep(JOBS, tmp_path, FakeExecutor())
         sweep([Job(replace(BASE, epochs=2))], tmp_path, FakeExecutor())
         assert len(read_runs(tmp_path / "runs.csv")) == 4
+
+    def test_a_finished_short_run_is_not_taken_for_a_longer_one(self, tmp_path):
+        executor = FakeExecutor(lambda config: 2.0 if config.max_steps == 200 else 5.0)
+        for steps in (100, 200):
+            sweep([Job(replace(BASE, max_steps=steps))], tmp_path, executor)
+        assert [job.config.max_steps for job in executor.ran] == [100, 200]
+        rows = read_runs(tmp_path / "runs.csv")
+        assert [(row["max_steps"], row["test_error"]) for row in rows] == [("100", "5.0"), ("200", "2.0")]
 
     def test_equal_jobs_are_one_run(self, tmp_path):
         executor = FakeExecutor()
@@ -164,12 +171,16 @@ class TestState:
         assert fraction(job, tmp_path) == 0.0
         home = tmp_path / job.key
         home.mkdir()
-        rows = [{"epoch": 0.5}, {"epoch": 1.0}]
+        rows = [{"epoch": 0.5, "step": 10}, {"epoch": 1.0, "step": 20}]
         (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert fraction(job, tmp_path) == 0.25
+        for steps, share in ((40, 0.5), (10, 1.0), (400, 0.25)):
+            short = Job(replace(job.config, max_steps=steps))
+            (tmp_path / short.key).mkdir()
+            (tmp_path / short.key / "metrics.jsonl").write_text((home / "metrics.jsonl").read_text())
+            assert fraction(short, tmp_path) == share
         (home / "metrics.jsonl").write_text('{"epoch": 0.5}\n{"epo')
         assert fraction(job, tmp_path) == 0.0
 
     def test_outcomes_compare(self):
         assert Outcome(JOBS[0], 1.0) == Outcome(JOBS[0], 1.0)
-        assert module.cores() <= (os.cpu_count() or 1)

@@ -1,16 +1,13 @@
 """The growth window's analysis."""
 
-from dataclasses import replace
-
 import pytest
 
-from regrow.config import Config, Data, Sparse
+from regrow.experiments import overlaps
 from regrow.experiments.catalogue import find
+from regrow.experiments.extras import Material
 from regrow.experiments.rows import row_of
-from regrow.experiments.windows import dense_share, error_pairs, first_overlap
+from regrow.experiments.windows import dense_share, describe, error_pairs
 from tests.experiments.fakes import finish
-
-SAMPLE = Config(epochs=3, data=Data("mnist-sample", batch=100), sparse=Sparse(density=0.05), threads=1)
 
 
 def test_the_window_spans_66_of_540_steps_of_all_epochs_but_the_last():
@@ -26,11 +23,38 @@ def test_errors_pair_by_seed(tmp_path):
         for job in cell.jobs(seeds):
             finish(job, tmp_path, error + 0.01 * job.config.seed)
             rows.append(row_of(job.config, tmp_path / job.key))
+            rows.append({**rows[-1], "execution": "sparse", "test_error": 9.0})
     assert error_pairs(full, windowed, rows) == {1: (1.61, 1.51)}
 
 
-def test_first_masks_overlap_wholly_with_the_same_window_and_almost_with_a_shorter_one():
-    full = replace(SAMPLE, sparse=replace(SAMPLE.sparse, window_tolerance=0.0))
-    short = replace(SAMPLE, sparse=replace(SAMPLE.sparse, window_tolerance=0.2))
-    assert first_overlap(full, full, seed=0) == 1.0
-    assert 0.9 < first_overlap(full, short, seed=0) < 1.0
+class TestDescription:
+    @pytest.fixture
+    def trained(self, monkeypatch):
+        """Pairs of which first masks were asked for, without training any."""
+        asked = []
+
+        def first_overlap(one, other):
+            asked.append((one.seed, one.sparse.execution, other.sparse.execution))
+            return 0.99 + 0.001 * one.seed
+
+        monkeypatch.setattr(overlaps, "first_overlap", first_overlap)
+        return asked
+
+    def material(self, tmp_path, trains, seeds=(0, 1)):
+        experiment = find("growth-window")
+        cells, rows = experiment.chosen("lenet300", None, None), []
+        for job in (job for cell in cells for job in cell.jobs(seeds)):
+            finish(job, tmp_path, 1.5 + 0.1 * job.config.seed * job.config.sparse.window_tolerance)
+            rows.append(row_of(job.config, tmp_path / job.key))
+        return Material(experiment, cells, list(seeds), [], rows, tmp_path, tmp_path, trains)
+
+    def test_nothing_is_trained_for_tables_alone(self, tmp_path, trained):
+        assert "| lenet300 | 2 | not measured |" in describe(self.material(tmp_path, trains=False))
+        assert trained == []
+
+    def test_overlaps_are_measured_once(self, tmp_path, trained):
+        for trains in (True, True, False):
+            assert "| lenet300 | 2 | 99.000 .. 99.100 |" in describe(self.material(tmp_path, trains))
+        assert trained == [(0, "masked", "masked"), (1, "masked", "masked")]
+        more = describe(self.material(tmp_path, trains=False, seeds=(0, 1, 2)))
+        assert "| lenet300 | 3 | 99.000 .. 99.100 (2 of 3) |" in more

@@ -42,6 +42,19 @@ def test_scores(classes, batch):
     assert net.training
 
 
+def test_the_model_is_left_as_it_was_also_after_an_error():
+    data, net = dataset(4), network(4).train()
+    net[2].eval()
+    evaluate(net, data, 8)
+    broken = nn.Sequential(*net, nn.Linear(99, 4)).train()
+    broken[2].eval()
+    with pytest.raises(RuntimeError):
+        evaluate(broken, data, 8)
+    for model in (net, broken):
+        assert model.training
+        assert [module.training for module in model[:3]] == [True, True, False]
+
+
 def test_ranks_share_the_work():
     data, net = dataset(4), network(4)
     parts = []

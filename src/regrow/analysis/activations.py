@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from regrow.uses import evaluation_mode
+
 
 @torch.no_grad()
 def input_densities(model: nn.Module, images: Tensor) -> dict[str, float]:
@@ -27,12 +29,10 @@ def input_densities(model: nn.Module, images: Tensor) -> dict[str, float]:
                 seen.setdefault(name, []).append(int(inputs[0].count_nonzero()) / inputs[0].numel())
 
             hooks.append(module.register_forward_pre_hook(note))
-    modes = {module: module.training for module in model.modules()}
     try:
-        model.eval()(images)
+        with evaluation_mode(model):
+            model(images)
     finally:
-        for module, mode in modes.items():
-            module.training = mode
         for hook in hooks:
             hook.remove()
     return {name: sum(values) / len(values) for name, values in seen.items()}

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from regrow.experiments.statistics import holm, kruskal_wallis
 from regrow.models.wide_resnet import WideResNet
+from regrow.uses import evaluation_mode
 
 WEAK = 0.05
 BINS = np.linspace(0.09, 0.51, 50)
@@ -61,32 +62,23 @@ class Comparison:
 
 @torch.no_grad()
 def activity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int = 10) -> dict[str, Activity]:
-    """Responses of every feature layer to every class, in evaluation mode; the model is left as it was."""
+    """Responses of every feature layer to every class, in evaluation mode; the model is left as it was.
+
+    AlexNet has 5 such layers, VGG16 13, WRN-28-2 24.
+    """
     sums: dict[str, Tensor] = {}
     samples = torch.zeros(num_classes, dtype=torch.float64)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with _feature_maps(model) as seen:
-            for images, labels in batches:
-                seen.clear()
-                model(images)
-                samples += torch.bincount(labels.cpu(), minlength=num_classes)
-                for name, features in seen.items():
-                    strength = features.abs().sum((2, 3), dtype=torch.float64)
-                    empty = torch.zeros(num_classes, strength.shape[1], dtype=torch.float64, device=strength.device)
-                    total = sums.setdefault(name, empty)
-                    total.index_add_(0, labels.to(strength.device), strength)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluation_mode(model), _feature_maps(model) as seen:
+        for images, labels in batches:
+            seen.clear()
+            model(images)
+            samples += torch.bincount(labels.cpu(), minlength=num_classes)
+            for name, features in seen.items():
+                strength = features.abs().sum((2, 3), dtype=torch.float64)
+                empty = torch.zeros(num_classes, strength.shape[1], dtype=torch.float64, device=strength.device)
+                total = sums.setdefault(name, empty)
+                total.index_add_(0, labels.to(strength.device), strength)
     return {name: Activity(total.T.cpu().numpy(), samples.numpy()) for name, total in sums.items()}
-
-
-def feature_layers(model: nn.Module, images: Tensor) -> list[str]:
-    """Names of the layers whose outputs are analysed: 5 in AlexNet, 13 in VGG16, 24 in WRN-28-2."""
-    labels = torch.zeros(len(images), dtype=torch.int64)
-    return list(activity(model, [(images, labels)], num_classes=1))
 
 
 def specialisation(sums: np.ndarray, samples: np.ndarray | None = None, weak: float = WEAK) -> np.ndarray:

@@ -1,35 +1,15 @@
-"""How many weights, how many bytes, how many channels: the counts of a sparse network.
-
-``weights share`` counts convolution and linear weights, the papers' number. ``parameter share`` counts everything that is stored.
-"""
+"""How many bytes, how many empty channels: the counts of a sparse layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regrow.models.cost import ModelCost
-
 _FLOAT_BYTES = 4
-
-
-def weights_share(cost: ModelCost, nonzeros: Mapping[str, int]) -> float:
-    """Present over all convolution and linear weights; layers that are not named are dense."""
-    return _present(cost, nonzeros) / cost.weights
-
-
-def parameter_share(cost: ModelCost, nonzeros: Mapping[str, int]) -> float:
-    """Present weights, biases and norms over all parameters."""
-    rest = cost.params - cost.weights
-    return (_present(cost, nonzeros) + rest) / cost.params
-
-
-def _present(cost: ModelCost, nonzeros: Mapping[str, int]) -> int:
-    return sum(nonzeros.get(layer.name, layer.weights) for layer in cost.sparsifiable)
 
 
 @dataclass(frozen=True)

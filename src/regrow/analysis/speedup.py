@@ -23,8 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regrow.scope import is_shortcut
+
 SEGMENT = 1000
-SHORTCUTS = ("shortcut", "downsample")
 ESTIMATES = ("weights", "activations", "both", "empty_channels", "empty_channels_dead_maps")
 _SHARES = ("activation_density", "weight_density", "empty_share", "dead_share")
 
@@ -185,7 +186,7 @@ def speedups(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
 def convolutions(model: nn.Module) -> list[tuple[str, nn.Conv2d]]:
     """The measured layers by name: every 2-d convolution but projections of shortcuts."""
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
-    return [(name, module) for name, module in found if not name.rsplit(".", 1)[-1].startswith(SHORTCUTS)]
+    return [(name, module) for name, module in found if not is_shortcut(name, module.weight.shape)]
 
 
 def _clock_of(model: nn.Module) -> Callable[[], float]:

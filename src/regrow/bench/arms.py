@@ -88,7 +88,9 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
     """The model under sparse momentum with these masks, in one of torch's memory formats."""
     arm = dense(model, x, y, channels_last)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
-    spared = [name for name, module in model.named_modules() if isinstance(module, _LAYERS) and name not in masks]
+    spared = [
+        name for name, module in model.named_modules() if isinstance(module, masking.LAYERS) and name not in masks
+    ]
     share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
     times = {"steps": _STEPS, "update_every": _INTERVAL}
     arm.handle = sparsify(model, arm.optimizer, density=share, scope=spared, process_group=False, **times)
@@ -97,9 +99,6 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
             model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
     arm.handle.masks_from_zeros()
     return arm
-
-
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:

@@ -173,7 +173,6 @@ def measure(
     density: float,
     repeats: int = 9,
     *,
-    clock: str = "wall",
     compile: bool = True,
     memory: bool = False,
 ) -> LayerResult:
@@ -181,7 +180,7 @@ def measure(
     case = Case(spec, density)
     timed = candidates(case)
     extra, reason = _compiled(case) if compile else ({}, "not asked for")
-    seconds = medians({**timed, **extra}, repeats, clock)
+    seconds = medians({**timed, **extra}, repeats)
     dense = {name: value for name, value in seconds.items() if name.startswith("dense")}
     best = min(dense, key=dense.__getitem__)
     total = sum(seconds[name] for name in PASSES)
@@ -203,7 +202,7 @@ def measure(
 
 
 def _memory(spec: LayerSpec, density: float, best: str) -> dict[str, float | None]:
-    eager = "dense channels_last" if best == "dense compiled" and spec.size else best
-    eager = "dense (samples, features)" if eager == "dense compiled" else eager
+    uncompiled = "dense channels_last" if spec.size else "dense (samples, features)"
+    eager = uncompiled if best == "dense compiled" else best
     arm = {"layer": asdict(spec), "density": density, "threads": torch.get_num_threads()}
     return {"dense_mb": peak_mb({**arm, "name": eager}), "sparse_mb": peak_mb({**arm, "name": "sparse"})}

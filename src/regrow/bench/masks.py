@@ -9,10 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regrow.analysis.flops import kept_macs
 from regrow.errors import ConfigurationError, StateError
 from regrow.models.cost import ModelCost
 
 Masks = dict[str, Tensor]
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+"""Kinds of layers that are measured sparse."""
 _FORWARD_AND_TWO_GRADIENTS = 3
 
 
@@ -27,8 +30,7 @@ class Chosen:
 
 def uniform(model: nn.Module, density: float) -> Chosen:
     """The same share of random weights in every convolution and linear layer but the first, which stays dense."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
-    layers = [(name, module.weight) for name, module in model.named_modules() if isinstance(module, kinds)]
+    layers = [(name, module.weight) for name, module in model.named_modules() if isinstance(module, LAYERS)]
     generator = torch.Generator().manual_seed(0)
     masks = {name: torch.rand(weight.shape, generator=generator) < density for name, weight in layers[1:]}
     return Chosen(masks, "uniform", density)
@@ -37,10 +39,10 @@ def uniform(model: nn.Module, density: float) -> Chosen:
 def of_run(path: Path, model: nn.Module) -> Chosen:
     """The masks in a checkpoint: the newest of a run's folder, or one that is named itself."""
     from regrow.topology.journal import unpack
-    from regrow.training.checkpoint import Checkpoints, read
+    from regrow.training.checkpoint import Checkpoints, read, step_of
 
     if (path / "manifest.json").is_file():
-        step, state = int(path.name.removeprefix("step-")), read(path)
+        step, state = step_of(path), read(path)
     else:
         found = Checkpoints(path / "checkpoints").latest()
         if found is None:
@@ -60,22 +62,16 @@ def of_run(path: Path, model: nn.Module) -> Chosen:
     return Chosen(masks, f"{path.name} at step {step}", present / sum(mask.numel() for mask in masks.values()))
 
 
-def kept_macs(table: ModelCost, masks: Mapping[str, Tensor]) -> dict[str, float]:
-    """Multiply-accumulates of one sample's forward pass through present weights, by layer."""
-    kept = {}
-    for layer in table.sparsifiable:
-        mask = masks.get(layer.name)
-        share = 1.0 if mask is None else int(mask.count_nonzero()) / mask.numel()
-        kept[layer.name] = share * (layer.macs or 0)
-    return kept
-
-
 def bound(table: ModelCost, masks: Mapping[str, Tensor]) -> float:
     """Dense over kept MACs: the speed-up if time were proportional to them."""
-    return sum(layer.macs or 0 for layer in table.sparsifiable) / sum(kept_macs(table, masks).values())
+    return sum(layer.macs or 0 for layer in table.sparsifiable) / sum(kept_macs(table, _densities(masks)).values())
 
 
 def useful_flops(table: ModelCost, masks: Mapping[str, Tensor]) -> float:
     """Operations of a training step for one sample: forward and two gradients; the first layer has no input gradient."""
-    kept = list(kept_macs(table, masks).values())
+    kept = list(kept_macs(table, _densities(masks)).values())
     return 2 * (_FORWARD_AND_TWO_GRADIENTS * sum(kept) - kept[0])
+
+
+def _densities(masks: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}

@@ -6,14 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
 
-
-def medians(candidates: Mapping[str, Callable[[], object]], rounds: int, clock: str = "wall") -> dict[str, float]:
-    """Median seconds of each candidate, measured in turns after one warm-up each.
-
-    The `cpu` clock counts the calling thread only: for one thread on a machine that others use too.
-    """
+def medians(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each candidate, measured in turns after one warm-up each."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
     for candidate in candidates.values():
@@ -21,7 +16,7 @@ def medians(candidates: Mapping[str, Callable[[], object]], rounds: int, clock: 
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, candidate in candidates.items():
-            begin = CLOCKS[clock]()
+            begin = time.perf_counter()
             candidate()
-            seconds[name].append(CLOCKS[clock]() - begin)
+            seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(values) for name, values in seconds.items()}

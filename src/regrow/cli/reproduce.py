@@ -115,9 +115,9 @@ def _list() -> int:
     from rich.console import Console
     from rich.table import Table
 
+    from regrow.environment import cores
     from regrow.experiments.catalogue import EXPERIMENTS
     from regrow.experiments.cost import estimate, measured_rate
-    from regrow.experiments.sweep import cores
     from regrow.experiments.watch import readable
 
     rate = measured_rate()

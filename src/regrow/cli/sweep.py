@@ -68,8 +68,9 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
     """Local processes or Ray tasks, stopped at the end; SIGTERM interrupts like Ctrl-C, so that runs save."""
+    from regrow.environment import cores
     from regrow.errors import ConfigurationError
-    from regrow.experiments.sweep import LocalExecutor, cores
+    from regrow.experiments.sweep import LocalExecutor
 
     slots = cores() if options.jobs is None else options.jobs
     if slots < 1:

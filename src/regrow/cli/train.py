@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow train``."""
     add_configuration(parser)
     parser.add_argument(
-        "--out", type=Path, help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>)"
+        "--out",
+        type=Path,
+        help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>, with -<max steps> if given)",
     )
     parser.add_argument("--list", action="store_true", help="list the presets and stop")
     parser.add_argument("--show", action="store_true", help="print the effective configuration and stop")
@@ -41,9 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 def default_folder(config: Config) -> Path:
     """A folder name that says what it is and differs between configurations."""
-    sparse = config.sparse
-    model = config.model.replace(":", "-").replace("/", "-")
-    return Path("runs") / f"{model}-{sparse.method}-{sparse.density:g}-s{config.seed}-{config.identity()}"
+    return Path("runs") / config.folder_name()
 
 
 def _list() -> int:

@@ -23,11 +23,6 @@ def cache_root() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "regrow"
 
 
-def sha256(content: bytes) -> str:
-    """Hexadecimal SHA-256."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def is_complete(folder: Path, expected: Mapping[str, str]) -> bool:
     """Whether a folder has all files with the expected SHA-256."""
     try:
@@ -61,14 +56,6 @@ def _sweep(root: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def publish(filled: Path, target: Path, expected: Mapping[str, str]) -> None:

@@ -45,9 +45,9 @@ class Dataset(ABC):
     def __len__(self) -> int:
         """Number of samples."""
 
-    def steps_per_epoch(self, batch_size: int, drop_last: bool = False) -> int:
-        """Batches in an epoch; a smaller last batch counts unless `drop_last`."""
-        return count_steps(len(self), batch_size, drop_last)
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Batches in an epoch; a smaller last batch counts."""
+        return count_steps(len(self), batch_size)
 
     def batches(
         self,
@@ -57,7 +57,6 @@ class Dataset(ABC):
         start_step: int = 0,
         rank: int = 0,
         world: int = 1,
-        drop_last: bool = False,
         samples_innermost: bool = False,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of one epoch: float32 images, normalised and where asked augmented, and int64 labels.
@@ -72,11 +71,10 @@ class Dataset(ABC):
             start_step: first step to produce.
             rank: number of this process.
             world: number of processes.
-            drop_last: leave out a last batch that is not full.
             samples_innermost: images may lie in memory as sparse kernels like them, where that costs nothing.
         """
         # Not a generator itself: wrong arguments are reported at the call, not at the first batch.
-        plan = EpochPlan(len(self), batch_size, epoch, seed, start_step, rank, world, drop_last, self.shuffle)
+        plan = EpochPlan(len(self), batch_size, epoch, seed, start_step, rank, world, self.shuffle)
         return self._produce(plan, samples_innermost)
 
     @abstractmethod

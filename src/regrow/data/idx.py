@@ -69,12 +69,6 @@ def read_idx(path: str | Path) -> np.ndarray:
     return parse_idx(content, str(path))
 
 
-def write_idx(path: str | Path, array: np.ndarray) -> None:
-    """Write an IDX file, compressed if the name ends in `.gz` (reproducibly: without a time stamp)."""
-    path, content = Path(path), dump_idx(array)
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-
-
 def decompress(content: bytes, origin: str) -> bytes:
     """Undo gzip compression where there is any."""
     if not content.startswith(_GZIP_MAGIC):

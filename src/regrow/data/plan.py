@@ -15,15 +15,15 @@ import numpy as np
 from regrow.data import draws
 
 
-def count_steps(samples: int, batch_size: int, drop_last: bool = False) -> int:
-    """Batches in an epoch; a smaller last batch is kept unless `drop_last`.
+def count_steps(samples: int, batch_size: int) -> int:
+    """Batches in an epoch; a smaller last batch is one of them.
 
-    >>> count_steps(45_000, 128), count_steps(45_000, 128, drop_last=True)
-    (352, 351)
+    >>> count_steps(45_000, 128)
+    352
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
-    return samples // batch_size if drop_last else -(-samples // batch_size)
+    return -(-samples // batch_size)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ class EpochPlan:
         start_step: steps to skip, as when a run is resumed inside an epoch.
         rank: number of this process.
         world: number of processes.
-        drop_last: leave out a last batch that is not full.
         shuffle: a new random order in each epoch, or the stored order.
     """
 
@@ -51,7 +50,6 @@ class EpochPlan:
     start_step: int = 0
     rank: int = 0
     world: int = 1
-    drop_last: bool = False
     shuffle: bool = True
 
     def __post_init__(self) -> None:
@@ -64,13 +62,13 @@ class EpochPlan:
         if self.shuffle and self.steps and min(last, self.batch_size) < self.world:
             raise ValueError(
                 f"a batch of {min(last, self.batch_size)} samples cannot be shared by {self.world} ranks: change "
-                f"batch_size (now {self.batch_size}, for {self.samples} samples) or set drop_last=True"
+                f"batch_size (now {self.batch_size}, for {self.samples} samples)"
             )
 
     @property
     def steps(self) -> int:
         """Steps of the whole epoch."""
-        return count_steps(self.samples, self.batch_size, self.drop_last)
+        return count_steps(self.samples, self.batch_size)
 
     def order(self) -> np.ndarray:
         """The samples in the order of this epoch, all ranks together."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regrow.errors import ExecutionWarning
 from regrow.execution.chains import cost, fastest
 from regrow.execution.layers import attach
 from regrow.execution.measure import FOLLOWERS, Bench, Cost, Timer, keeps_channels_last
@@ -119,6 +120,7 @@ class Auto:
             warnings.warn(
                 f"execution 'auto' was decided on {decision.machine}; here is {now[1]}: the decisions are kept, but others may be "
                 "faster and results may differ in the last bits. handle.execute('auto') measures again",
+                ExecutionWarning,
                 stacklevel=2,
             )
 
@@ -141,7 +143,7 @@ class Auto:
             twin = dense_copy(self._model)
         except Exception as error:
             reason = f"the model cannot be copied to measure it ({type(error).__name__}: {error})"
-            warnings.warn(f"execution 'auto' stays masked: {reason}", stacklevel=2)
+            warnings.warn(f"execution 'auto' stays masked: {reason}", ExecutionWarning, stacklevel=2)
             return Decision(frozenset(), frozenset(), (), reason, 0.0)
         costs = self._costs(recorder, twin)
         stages = [cost.stage() for cost in costs]

@@ -19,6 +19,7 @@ from uuid import uuid4
 import torch
 
 from regrow.environment import processor_name
+from regrow.errors import ExecutionWarning
 from regrow.execution import native
 
 FORMAT = 1
@@ -86,7 +87,8 @@ class Timings:
         except OSError as error:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
-            warnings.warn(f"timings were not kept: {error}; the next run measures again", stacklevel=2)
+            message = f"timings were not kept: {error}; the next run measures again"
+            warnings.warn(message, ExecutionWarning, stacklevel=2)
         self._known, self._fresh = everything[self.machine], {}
 
 
@@ -106,7 +108,7 @@ def _read(path: Path) -> dict[str, dict[str, Timing]]:
         machines = content["machines"].items()
         return {name: {key: _timing(value) for key, value in known.items()} for name, known in machines}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        warnings.warn(f"{path} is damaged ({error!r}): measuring again", stacklevel=2)
+        warnings.warn(f"{path} is damaged ({error!r}): measuring again", ExecutionWarning, stacklevel=2)
         return {}
 
 

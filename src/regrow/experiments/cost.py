@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from regrow.config import Config
+from regrow.environment import cores
 from regrow.experiments.experiment import Cell
-from regrow.experiments.sweep import cores
 
 SAMPLES = {"mnist": 54_000, "mnist-sample": 3_600, "cifar10": 45_000, "imagenet": 1_281_167}
 _VALIDATION = 10 / 9

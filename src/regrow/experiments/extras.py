@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regrow.analysis.speedup import ESTIMATES
 from regrow.experiments import trade, windows
 from regrow.experiments.experiment import Cell, Experiment
-from regrow.experiments.rows import SPEEDUPS, Row, same_setting
+from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE
@@ -18,7 +19,7 @@ from regrow.files import write_atomically
 
 @dataclass(frozen=True)
 class Material:
-    """Everything an analysis may need."""
+    """Everything an analysis may need; ``trains`` says whether it may train what it lacks."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -27,6 +28,7 @@ class Material:
     rows: Sequence[Row]
     folder: Path
     results: Path
+    trains: bool = False
 
 
 def run(material: Material) -> list[str]:
@@ -63,9 +65,9 @@ def overhead(material: Material) -> str:
 
 def _seconds(material: Material, model: str, method: str) -> list[float]:
     """Seconds of the finished runs of the shown settings."""
-    own = [line.cell for line in material.table if line.cell.config.model == model]
-    own = [cell for cell in own if cell.config.sparse.method == method]
-    found = [row for cell in own for row in material.rows if same_setting(cell.config, row)]
+    own = [line for line in material.table if line.cell.config.model == model]
+    own = [line for line in own if line.cell.config.sparse.method == method]
+    found = [row for line in own for row in line.runs(material.rows)]
     return [float(row["seconds"]) for row in found if row["execution"] == "masked"]
 
 
@@ -155,7 +157,7 @@ def equivalence(material: Material) -> str:
         thin = sorted((line for line in own if line.cell.label != "dense"), key=lambda line: line.cell.density)
         equal = [line for line in thin if dense and intervals_overlap(line.summary, dense.summary)]
         rows.append(_equal_row(model, equal[0], material.rows) if equal else (model, "not yet", *[""] * 7))
-    header = ("model", "weights %", "error % ± SE", *(name.replace("_", " ") for name in SPEEDUPS), "paper")
+    header = ("model", "weights %", "error % ± SE", *(name.replace("_", " ") for name in ESTIMATES), "paper")
     head = (
         "Weights needed for dense performance (95% intervals overlap), and speed-ups estimated there over training. Forward "
         "convolutions only; `both` and `empty channels dead maps` are the paper's two figures.\n\n"
@@ -164,9 +166,9 @@ def equivalence(material: Material) -> str:
 
 
 def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
-    own = [row for row in rows if same_setting(line.cell.config, row)]
+    own = line.runs(rows)
     means = []
-    for name in SPEEDUPS:
+    for name in ESTIMATES:
         values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]
         means.append(f"{summarise(values).mean:.2f}x" if values else "not measured")
     percent, _, channels, flops = DENSE_EQUIVALENCE[model]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from regrow import data
 from regrow.analysis.feature_figures import draw_specialisation
 from regrow.analysis.features import BINS, Comparison, activity, compare, histogram, specialisations
 from regrow.experiments.experiment import Cell
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import is_finished
 from regrow.files import write_atomically
+from regrow.training.setup import load_split
 from regrow.training.stored import load_model
 
 
@@ -44,11 +44,8 @@ def analyse_pair(model: str, seed: int, dense: Path, sparse: Path, results: Path
 def run_specialisation(folder: Path) -> dict[str, np.ndarray]:
     """S per layer of a finished run, over its whole training split as training saw it, augmentation included."""
     _, config, network = load_model(folder)
-    settings = config.data
-    augment = {"auto": None, "on": True, "off": False}[settings.augment]
-    place = {"root": settings.root or None, "image_size": settings.image_size}
-    train = data.load(settings.name, settings.train_split, augment=augment, **place)
-    batches = train.batches(0, settings.eval_batch, config.seed)
+    train = load_split(config, config.data.train_split)
+    batches = train.batches(0, config.data.eval_batch, config.seed)
     return specialisations(activity(network, batches, train.num_classes))
 
 

@@ -21,10 +21,8 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of its folder: what it is, and a hash of all that decides its result."""
-        c = self.config
-        model = c.model.replace(":", "-").replace("/", "-")
-        return f"{model}-{c.sparse.method}-{c.sparse.density:g}-s{c.seed}-{c.identity()}"
+        """Name of its folder."""
+        return self.config.folder_name()
 
 
 def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Job]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from regrow.environment import cores
 from regrow.errors import ConfigurationError
-from regrow.experiments.sweep import Outcome, cores
+from regrow.experiments.sweep import Outcome
 
 
 class RayExecutor:

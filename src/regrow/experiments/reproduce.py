@@ -56,7 +56,7 @@ def reproduce(
         shown: cells of tables and figures as far as ``runs.csv`` has them; by default those that are run.
     """
     outcomes = run_cells(experiment, cells, seeds, folder, executor, watcher)
-    done = collect(experiment, cells, seeds, folder, results, shown)
+    done = collect(experiment, cells, seeds, folder, results, shown, trains=True)
     return replace(done, outcomes=outcomes)
 
 
@@ -81,8 +81,12 @@ def collect(
     folder: Path,
     results: Path,
     shown: Sequence[Cell] | None = None,
+    trains: bool = False,
 ) -> Reproduction:
-    """Add the finished runs to ``runs.csv``, and write tables and figures of all the rows there that belong to shown cells."""
+    """Add the finished runs to ``runs.csv``, and write tables and figures of all the rows there that belong to shown cells.
+
+    Further analyses train what they lack (the growth window's first masks) only if ``trains``.
+    """
     results.mkdir(parents=True, exist_ok=True)
     finished = [row for cell in cells for row in rows(cell.jobs(seeds), folder)]
     every = add_runs(results / "runs.csv", finished)
@@ -91,7 +95,7 @@ def collect(
         write_atomically(results / f"table.{ending}", form(table).encode())
     if table:
         draw(experiment, table, results)
-    texts = extras.run(extras.Material(experiment, list(cells), list(seeds), table, every, folder, results))
+    texts = extras.run(extras.Material(experiment, list(cells), list(seeds), table, every, folder, results, trains))
     return Reproduction(table, texts, [])
 
 

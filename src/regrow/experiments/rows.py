@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from regrow.analysis.speedup import ESTIMATES
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.files import write_atomically
@@ -19,11 +20,10 @@ SETTING = (
     "model", "data", "method", "density", "epochs", "max_steps", "batch", "lr", "momentum", "weight_decay", "scope", "options",
     "window_tolerance",
 )  # fmt: skip
-SPEEDUPS = ("weights", "activations", "both", "empty_channels", "empty_channels_dead_maps")
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "scope",
     "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "seconds",
-    "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in SPEEDUPS),
+    "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in ESTIMATES),
 )  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -75,7 +75,7 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
         },
         **{key: round(sum(row[key] for row in timed), 2) for key in ("seconds", "processor_seconds")},
         **{key: environment[key] for key in ("threads", "processor", "torch", "regrow")},
-        **{f"speedup_{name}": speedups.get(name) for name in SPEEDUPS},
+        **{f"speedup_{name}": speedups.get(name) for name in ESTIMATES},
     }
 
 
@@ -92,8 +92,8 @@ def read_runs(path: Path) -> list[dict[str, str]]:
 
 def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
-    known = {row["identity"]: dict(row) for row in (read_runs(path) if path.is_file() else ())}
-    known.update({row["identity"]: dict(row) for row in rows})
+    known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
+    known.update({_run(row): dict(row) for row in rows})
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
@@ -102,9 +102,21 @@ def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     return read_runs(path)
 
 
+def _run(row: Row) -> tuple[Any, ...]:
+    """What tells runs apart: the identity leaves out where a run ends."""
+    return row["identity"], _plain(str(row["max_steps"]))
+
+
 def _order(row: Row) -> tuple[Any, ...]:
     texts = (row["model"], row["data"], row["method"], float(row["density"]), row["options"], float(row["momentum"]))
-    return (*texts, row["execution"], int(row["epochs"]), int(row["seed"]), row["identity"])
+    return (
+        *texts,
+        row["execution"],
+        int(row["epochs"]),
+        _plain(str(row["max_steps"])),
+        int(row["seed"]),
+        row["identity"],
+    )
 
 
 def _plain(text: str) -> str | float:

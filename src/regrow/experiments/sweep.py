@@ -6,7 +6,6 @@ configuration. Rows of finished runs are collected in ``runs.csv``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regrow.config import to_toml
+from regrow.environment import cores
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, row_of
 from regrow.files import write_atomically
@@ -74,13 +74,6 @@ class LocalExecutor:
 
 # Processes of run_job calls in this process, for stop().
 _CHILDREN: set[subprocess.Popen] = set()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    with contextlib.suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def threads_per_job(slots: int, jobs: int) -> int:
@@ -167,7 +160,8 @@ def fraction(job: Job, folder: Path) -> float:
         last = json.loads(metrics.read_text().splitlines()[-1])
     except (OSError, IndexError, ValueError):
         return 0.0
-    return min(1.0, last["epoch"] / job.config.epochs)
+    config = job.config
+    return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))
 
 
 def _run_all(

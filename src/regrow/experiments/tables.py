@@ -45,6 +45,10 @@ class Line:
         target = self.cell.target
         return None if target is None else difference_in_se(self.summary, target.error, target.se)
 
+    def runs(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that the line sums up: of its setting, and computed its way."""
+        return [row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution]
+
     def cells(self) -> tuple[str, ...]:
         """The line as text."""
         s, t = self.summary, self.cell.target
@@ -73,7 +77,7 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
         groups: dict[str, dict[str, float]] = defaultdict(dict)
         for row in known:
             if same_setting(cell.config, row):
-                group = groups[_execution(row)]
+                group = groups[execution_of(row)]
                 if str(row["seed"]) in group:
                     raise StateError(
                         f"two rows for seed {row['seed']} of {cell.model}, {cell.label}, {100 * cell.density:g}% with "
@@ -84,7 +88,7 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
     return table
 
 
-def _execution(row: Row) -> str:
+def execution_of(row: Row) -> str:
     """How a row was computed; the dense network has no growth window."""
     if row["method"] == "dense":
         return "dense"

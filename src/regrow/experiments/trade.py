@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from regrow.experiments.rows import same_setting
+from regrow.experiments.rows import Row
 from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import markdown, with_se
 
@@ -16,21 +17,29 @@ def describe(material: Material) -> str:
     """Per setting: error, multiply-accumulates kept, processor seconds of a run."""
     rows = []
     for line in material.table:
-        own = [row for row in material.rows if same_setting(line.cell.config, row)]
-        kept = summarise([100 * float(row["macs_share"]) for row in own if row.get("macs_share")])
-        seconds = summarise([float(row["processor_seconds"]) for row in own])
+        own = line.runs(material.rows)
         rows.append(
             (
                 line.cell.model,
                 line.cell.label,
                 str(line.summary.n),
                 with_se(line.summary.mean, line.summary.se),
-                with_se(kept.mean, kept.se, ".2f"),
-                with_se(seconds.mean, seconds.se, ".1f"),
+                _mean(own, "macs_share", ".2f", 100),
+                _mean(own, "processor_seconds", ".1f"),
+                line.execution,
             )
         )
-    header = ("model", "shares", "n", "error % ± SE", "MACs kept % ± SE", "processor seconds ± SE")
+    header = ("model", "shares", "n", "error % ± SE", "MACs kept % ± SE", "processor seconds ± SE", "execution")
     head = (
         "Redistribution by momentum per cost: shares c_i / cost_i^lambda, cost = multiply-accumulates per weight.\n\n"
     )
     return head + markdown(header, rows) if rows else ""
+
+
+def _mean(rows: Sequence[Row], column: str, form: str, scale: float = 1) -> str:
+    """Mean ± SE of a column over the runs that have it."""
+    values = [scale * float(row[column]) for row in rows if row.get(column)]
+    if not values:
+        return "not measured"
+    found = summarise(values)
+    return with_se(found.mean, found.se, form)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regrow.config import Config
 from regrow.experiments.experiment import Cell
+from regrow.experiments.overlaps import overlaps
 from regrow.experiments.rows import Row, same_setting
 from regrow.experiments.statistics import paired_test, summarise
 from regrow.experiments.tables import markdown, with_se
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from regrow.experiments.extras import Material
 
 
@@ -28,14 +25,15 @@ def describe(material: Material) -> str:
         pairs = error_pairs(whole, windowed, material.rows)
         if len(pairs) < 2:
             continue
-        overlaps = [first_overlap(whole.config, windowed.config, seed) for seed in pairs]
+        arms = _masked(whole.config), _masked(windowed.config)
+        found = overlaps(*arms, pairs, material.results / "overlaps.csv", material.trains)
         differences = [ours - theirs for ours, theirs in pairs.values()]
         mean, t_test, wilcoxon = summarise(differences), *paired_test(differences)
         rows.append(
             (
                 model,
                 str(len(pairs)),
-                f"{100 * min(overlaps):.3f} .. {100 * max(overlaps):.3f}",
+                _range(found, len(pairs)),
                 with_se(mean.mean, mean.se, "+.4f"),
                 f"{t_test:.3g}",
                 f"{wilcoxon:.3g}",
@@ -60,43 +58,30 @@ def describe(material: Material) -> str:
     return head + markdown(header, rows)
 
 
+def _masked(config: Config) -> Config:
+    return replace(config, sparse=replace(config.sparse, execution="masked"))
+
+
+def _range(found: Mapping[int, float], pairs: int) -> str:
+    """Least and largest overlap in percent, and of how many pairs if not of all."""
+    if not found:
+        return "not measured"
+    text = f"{100 * min(found.values()):.3f} .. {100 * max(found.values()):.3f}"
+    return text if len(found) == pairs else f"{text} ({len(found)} of {pairs})"
+
+
 def _tolerance(cell: Cell) -> float:
     return cell.config.sparse.window_tolerance
 
 
 def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, tuple[float, float]]:
-    """Seed -> (error with the window, error with full momentum), where both are finished."""
+    """Seed -> (error with the window, error with full momentum), where both are finished, with masked execution."""
+    masked = [row for row in rows if row["execution"] == "masked"]
     errors = [
-        {int(row["seed"]): float(row["test_error"]) for row in rows if same_setting(cell.config, row)}
+        {int(row["seed"]): float(row["test_error"]) for row in masked if same_setting(cell.config, row)}
         for cell in (windowed, whole)
     ]
     return {seed: (errors[0][seed], errors[1][seed]) for seed in sorted(set(errors[0]) & set(errors[1]))}
-
-
-def first_overlap(one: Config, other: Config, seed: int) -> float:
-    """Share of the weights present after the first topology update that both runs have."""
-    mine, theirs = (_first_masks(replace(config, seed=seed)) for config in (one, other))
-    both = sum(int((a & b).count_nonzero()) for a, b in zip(mine, theirs, strict=True))
-    return both / sum(int(a.count_nonzero()) for a in mine)
-
-
-def _first_masks(config: Config) -> list[Tensor]:
-    """The masks right after the first topology update."""
-    from regrow.training.run import Run
-
-    class Stop:
-        """Ends the run at its first update."""
-
-        def updated(self, run: Run) -> None:
-            run.stop_requested = True
-
-        def __getattr__(self, name: str) -> object:
-            return lambda *_: None
-
-    with tempfile.TemporaryDirectory() as folder:
-        run = Run(config, Path(folder), view=Stop())  # type: ignore[arg-type]
-        run.train()
-        return [mask.clone() for mask in run.parts.handle.masks.values()]
 
 
 def dense_share(config: Config) -> float:

@@ -47,9 +47,9 @@ def method(
     Args:
         prune_rate: p at the start.
         decay: ``cosine`` or ``linear`` to 0, or ``constant``.
-        redistribution: ``momentum``, ``magnitude``, ``nonzeros``, ``none``, or ``second-moment`` (Adam family).
+        redistribution: ``momentum``, ``magnitude``, ``nonzeros``, ``survivors``, ``size``, ``none``, or ``second-moment`` (Adam family).
         growth: ``momentum``, ``random``, ``gradient`` or ``momentum-neuron``.
-        pruning: ``magnitude``, ``set`` (smallest of each sign) or ``threshold`` (DSR's).
+        pruning: ``magnitude``, ``set`` (smallest of each sign), ``threshold`` (DSR's) or ``curvature`` (Adam family).
         global_prune, global_growth: choose over the whole network instead of per layer.
         just_pruned: a weight pruned and regrown at once keeps its value, or restarts at zero.
         cost_power: shares c_i / cost_i ** cost_power, with ``costs`` given to ``sparsify``.
@@ -106,6 +106,10 @@ def _pruning(pruning: str, everywhere: bool, count: Count) -> Pruning:
 
 def _redistribution(name: str, cost_power: float, reference: bool) -> Redistribute | None:
     if name == "none":
+        if cost_power:
+            raise ConfigurationError(
+                "cost_power weighs the shares of a redistribution, and redistribution='none' has none: take one of them out"
+            )
         return Redistribute(SHARES["size"]) if reference else None
     if name not in SHARES:
         raise unknown("redistribution", name, [*SHARES, "none"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from regrow.methods import options
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
@@ -31,7 +33,9 @@ def method(exploration: float = 0.3, penalty: float = 1e-4) -> Method:
     options.at_least("penalty", penalty, 0)
 
     def widest(update: Update) -> list:
-        return [largest(magnitude(v), _wider(v.nnz, v.numel, exploration), v.mask | ~v.mask) for v in update.layers]
+        return [
+            largest(magnitude(v), _wider(v.nnz, v.numel, exploration), torch.ones_like(v.mask)) for v in update.layers
+        ]
 
     def explore(layer: StepView) -> None:
         density = float(layer.mask.float().mean())
@@ -58,4 +62,4 @@ def _wider(nnz: int, numel: int, exploration: float) -> int:
 
 
 def _largest_theta(update: Update) -> Change:
-    return to_masks(update, [largest(magnitude(v), v.nnz, v.mask | ~v.mask) for v in update.layers])
+    return to_masks(update, [largest(magnitude(v), v.nnz, torch.ones_like(v.mask)) for v in update.layers])

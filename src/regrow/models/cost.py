@@ -80,11 +80,6 @@ class ModelCost:
         return sum(layer.bias for layer in self.layers)
 
     @property
-    def norm_params(self) -> int:
-        """Parameters of normalisation layers."""
-        return sum(layer.extra for layer in self.layers if layer.kind == "norm")
-
-    @property
     def params(self) -> int:
         """All parameters."""
         return sum(layer.weights + layer.bias + layer.extra for layer in self.layers)
@@ -98,12 +93,6 @@ class ModelCost:
     def flops(self) -> int:
         """2 x MACs."""
         return 2 * self.macs
-
-    @property
-    def uncounted(self) -> tuple[str, ...]:
-        """Layers whose work is unknown, and sparsifiable layers that the forward pass never called as modules."""
-        unknown = (layer for layer in self.layers if layer.macs is None or (layer.kind != "norm" and not layer.calls))
-        return tuple(layer.name for layer in unknown)
 
     def macs_at(self, densities: Mapping[str, float]) -> float:
         """Expected MACs, the sum over layers of MACs x density; layers that are not named are dense.

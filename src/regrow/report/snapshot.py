@@ -8,10 +8,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -28,6 +28,7 @@ from regrow.handle import Handle
 from regrow.methods import build
 from regrow.models.cost import ModelCost, cost
 from regrow.report.reading import RunFiles
+from regrow.scope import is_shortcut
 from regrow.topology.initial import at_random
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.optimisation import build_optimizer
@@ -171,8 +172,9 @@ def _rows(handle: Handle, table: ModelCost, inputs: Mapping[str, float]) -> list
         for layer in by_module.get(name, ()):
             rows.append(_row(layer.name, masks[layer.name], known, inputs.get(name), True, "in scope"))
         if name not in by_module and known is not None and known.weight_shape:
-            full = handle.model.get_parameter(f"{name}.weight" if name else "weight").detach()
-            rows.append(_row(name, full.bool() | ~full.bool(), known, inputs.get(name), False, reasons.get(name, "")))
+            full = handle.model.get_parameter(f"{name}.weight" if name else "weight")
+            present = torch.ones_like(full, dtype=torch.bool)
+            rows.append(_row(name, present, known, inputs.get(name), False, reasons.get(name, "")))
     return rows
 
 
@@ -197,8 +199,7 @@ def _row(name: str, mask: Tensor, known: Any, given: float | None, sparse: bool,
 def _group(name: str, known: Any, mask: Tensor) -> str:
     if known is None:
         return "other"
-    beside = any(fnmatchcase(name, pattern) for pattern in ("*shortcut*", "*downsample*", "*skip*"))
-    return "shortcut" if beside and mask[0, 0].numel() == 1 and known.kind == "conv" else known.kind
+    return "shortcut" if known.kind == "conv" and is_shortcut(name, mask.shape) else known.kind
 
 
 def _share(mask: Tensor) -> float:

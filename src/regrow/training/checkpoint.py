@@ -61,7 +61,7 @@ class Checkpoints:
         paths = self.paths()
         for path in reversed(paths):
             try:
-                return _step_of(path), read(path)
+                return step_of(path), read(path)
             except StateError as error:
                 warnings.warn(f"{error}; trying the checkpoint before it", CheckpointWarning, stacklevel=2)
         if paths:
@@ -72,7 +72,7 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*"), key=_step_of) if self.folder.is_dir() else []
+        return sorted(self.folder.glob("step-*"), key=step_of) if self.folder.is_dir() else []
 
     def clean(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -83,7 +83,7 @@ class Checkpoints:
     def drop_after(self, step: int) -> None:
         """Remove (damaged) checkpoints newer than the one that a run resumes from."""
         for path in self.paths():
-            if _step_of(path) > step:
+            if step_of(path) > step:
                 self._remove(path)
 
     def _rotate(self) -> None:
@@ -167,7 +167,8 @@ def _plain_key(key: Any) -> str | int | float | bool | None:
     raise StateError(f"a {type(key).__name__} cannot be a key in a checkpoint")
 
 
-def _step_of(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """The step of a checkpoint, from the name of its folder."""
     return int(path.name.removeprefix("step-"))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regrow.data import Dataset
 from regrow.training.processes import Processes
+from regrow.uses import evaluation_mode
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,14 @@ class Scores:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, dataset: Dataset, batch: int, processes: Processes | None = None) -> Scores:
-    """Mean loss and accuracy, each process taking its part of every batch."""
+    """Mean loss and accuracy, each process taking its part of every batch; the model is left as it was."""
     processes = processes or Processes()
-    training = model.training
-    model.eval()
     totals = [0.0, 0.0, 0.0, 0.0]
-    for images, labels in dataset.batches(batch_size=batch, rank=processes.rank, world=processes.world):
-        if len(labels):
-            images, labels = images.to(processes.device), labels.to(processes.device)
-            totals = [a + b for a, b in zip(totals, _batch_totals(model(images).float(), labels), strict=True)]
-    model.train(training)
+    with evaluation_mode(model):
+        for images, labels in dataset.batches(batch_size=batch, rank=processes.rank, world=processes.world):
+            if len(labels):
+                images, labels = images.to(processes.device), labels.to(processes.device)
+                totals = [a + b for a, b in zip(totals, _batch_totals(model(images).float(), labels), strict=True)]
     loss, first, fifth, count = processes.sum(totals)
     top5 = fifth / count if dataset.num_classes > 10 else None
     return Scores(loss / count, first / count, top5, int(count))

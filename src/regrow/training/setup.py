@@ -57,7 +57,7 @@ def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
     try:
         train.batches(0, config.data.batch, world=processes.world)
     except ValueError as error:
-        raise ConfigurationError(str(error).replace(" or set drop_last=True", "")) from error
+        raise ConfigurationError(str(error)) from error
 
 
 def build_model(config: Config, dataset: Dataset) -> nn.Module:

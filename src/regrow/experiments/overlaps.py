@@ -1,0 +1,89 @@
+"""How far the first masks with a growth window agree with those without: measured once per pair, kept in ``overlaps.csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regrow.config import Config
+from regrow.errors import StateError
+from regrow.files import write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+COLUMNS = ("model", "data", "epochs", "seed", "overlap", "whole", "windowed")
+
+Pair = tuple[str, str]
+
+
+def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, trains: bool) -> dict[int, float]:
+    """Seed -> overlap of a run with full momentum and one with the window.
+
+    Args:
+        whole: the run with full momentum, of any seed.
+        windowed: the run with the window.
+        seeds: wanted.
+        path: where overlaps are kept, by the identities of both runs.
+        trains: whether those that are missing are measured, and added to the file; else they are left out.
+    """
+    known, found = _read(path), {}
+    for seed in seeds:
+        one, other = replace(whole, seed=seed), replace(windowed, seed=seed)
+        pair = one.identity(), other.identity()
+        if pair not in known and trains:
+            what = {"model": one.model, "data": one.data.name, "epochs": one.epochs, "seed": seed}
+            known[pair] = {**what, "overlap": first_overlap(one, other), "whole": pair[0], "windowed": pair[1]}
+            _write(path, known)
+        if pair in known:
+            found[seed] = float(known[pair]["overlap"])
+    return found
+
+
+def first_overlap(one: Config, other: Config) -> float:
+    """Share of the weights present after the first topology update that both runs have."""
+    mine, theirs = _first_masks(one), _first_masks(other)
+    both = sum(int((a & b).count_nonzero()) for a, b in zip(mine, theirs, strict=True))
+    return both / sum(int(a.count_nonzero()) for a in mine)
+
+
+def _first_masks(config: Config) -> list[Tensor]:
+    """The masks right after the first topology update."""
+    from regrow.training.run import Run
+
+    class Stop:
+        """Ends the run at its first update."""
+
+        def updated(self, run: Run) -> None:
+            run.stop_requested = True
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *_: None
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(config, Path(folder), view=Stop())  # type: ignore[arg-type]
+        run.train()
+        return [mask.clone() for mask in run.parts.handle.masks.values()]
+
+
+def _read(path: Path) -> dict[Pair, dict[str, object]]:
+    if not path.is_file():
+        return {}
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise StateError(f"{path} is not a table of overlaps: remove it, and they are measured again")
+        return {(row["whole"], row["windowed"]): dict(row) for row in reader}
+
+
+def _write(path: Path, known: dict[Pair, dict[str, object]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(known.values())
+    write_atomically(path, text.getvalue().encode())
