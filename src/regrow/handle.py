@@ -223,25 +223,16 @@ class Handle:
             self.window.collect(self.optimizer)
         for sparse in self.parameters:
             sparse.swap_in()
-        self._adjust()
+        # A fused optimizer unscales inside its step; what methods add has the gradient's true scale.
+        self.network.each(
+            self.method.adjust, self.step, gradients=True, scale=getattr(self.optimizer, "grad_scale", None)
+        )
         if self._due("instead"):
             self._update()
             self._withhold(p for group in self.optimizer.param_groups for p in group["params"])
         elif self.method.perturb is None:
             self._stepped = self.switch.step_present()
             self._withhold(sparse.parameter for sparse in self._stepped)
-
-    def _adjust(self) -> None:
-        """A method's own terms in the gradient, at the gradient's true scale: a fused optimizer unscales inside its step."""
-        if self.method.adjust is None:
-            return
-        scale = getattr(self.optimizer, "grad_scale", None)
-        grads = [sparse.parameter.grad for sparse in self.parameters if sparse.parameter.grad is not None]
-        for grad in grads if scale is not None else ():
-            grad.div_(scale)
-        self.network.each(self.method.adjust, self.step, gradients=True)
-        for grad in grads if scale is not None else ():
-            grad.mul_(scale)
 
     @torch.no_grad()
     def after_step(self) -> None:

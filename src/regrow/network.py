@@ -133,27 +133,44 @@ class SparseNetwork:
         self.counts = [int(mask.count_nonzero()) for mask in masks]
         self.start_masks, self.ever_masks = [pack(mask) for mask in masks], [pack(mask) for mask in masks]
 
-    def each(self, action: Callable[[StepView], None] | None, step: int, gradients: bool = False) -> None:
-        """Let a method act on every layer that is not frozen around an optimizer step; with ``gradients`` on those that have one."""
+    def each(
+        self,
+        action: Callable[[StepView], None] | None,
+        step: int,
+        gradients: bool = False,
+        scale: Tensor | None = None,
+    ) -> None:
+        """Let a method act on every layer that is not frozen around an optimizer step; with ``gradients`` on those that have one.
+
+        ``scale`` is a factor on all gradients that the method shall not see.
+        """
         if action is None:
             return
         for index, layer in enumerate(self.layers):
             sparse, grad = self.of(layer), layer.parameter.grad
             if not layer.parameter.requires_grad or (gradients and grad is None):
                 continue
-            action(
-                StepView(
-                    index=index,
-                    weight=_band(sparse.trained, layer),
-                    grad=_band(grad if gradients else sparse.trained, layer),
-                    mask=self.mask(layer),
-                    reach=_band(sparse.mask if sparse.reach is None else sparse.reach, layer),
-                    lr=float(sparse.group().get("lr", 0.0)),
-                    memory=self.layer_memory[index],
-                    rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
-                    progress=self.settings.progress(step),
-                )
-            )
+            shown = _band(grad if gradients else sparse.trained, layer)
+            if scale is not None:
+                shown.div_(scale)
+            action(self._step_view(index, shown, step))
+            if scale is not None:
+                shown.mul_(scale)
+
+    def _step_view(self, index: int, grad: Tensor, step: int) -> StepView:
+        layer = self.layers[index]
+        sparse = self.of(layer)
+        return StepView(
+            index=index,
+            weight=_band(sparse.trained, layer),
+            grad=grad,
+            mask=self.mask(layer),
+            reach=_band(sparse.mask if sparse.reach is None else sparse.reach, layer),
+            lr=float(sparse.group().get("lr", 0.0)),
+            memory=self.layer_memory[index],
+            rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
+            progress=self.settings.progress(step),
+        )
 
     # ---------------------------------------------------------------------------------------------- updating
 
