@@ -4,7 +4,8 @@
     python results/show.py --check  # exit code 1 if a table is not what the rows say
 
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
-changes to a setting, described in `results/probes/probes.toml`; `speed DENSITIES` (in percent, `5,10,goals`) that of the records in
+changes to a setting, described in `results/probes/probes.toml`; `EXPERIMENT/ANALYSIS *` is what
+`regrow reproduce` wrote as an analysis of an experiment; `speed DENSITIES` (in percent, `5,10,goals`) that of the records in
 `benchmarks/results/`.
 """
 
@@ -31,6 +32,8 @@ def table(experiment: str, model: str) -> str:
     """The Markdown table of one experiment, from its raw rows."""
     if experiment == "probes":
         return probes()
+    if "/" in experiment:
+        return (HOME / f"{experiment}.md").read_text()
     if experiment == "speed":
         return summary.table(HOME.parent / "benchmarks" / "results", model)
     cells = find(experiment).chosen(None if model == "*" else model, None, None)

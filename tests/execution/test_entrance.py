@@ -28,8 +28,7 @@ def sparse(model, execution):
 def test_outputs_travel_from_the_dense_convolution_on():
     model = network()
     expected = copy.deepcopy(model)
-    sparse(expected, "masked")
-    handle = sparse(model, "sparse")
+    masked, handle = sparse(expected, "masked"), sparse(model, "sparse")
     assert type(model[0]) is TravelConv2d
     x = torch.randn(9, 3, 6, 6)
     assert is_travel(model[0](x))
@@ -37,6 +36,7 @@ def test_outputs_travel_from_the_dense_convolution_on():
         m(x).square().sum().backward()
     for mine, theirs in zip(model.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+    assert torch.equal(masked.masks["3"], handle.masks["3"])
     assert not any("left the layout" in row.reason for row in handle.explain())
     handle.densify()
     assert type(model[0]) is nn.Conv2d
