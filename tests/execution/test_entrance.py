@@ -21,14 +21,15 @@ def network():
 
 
 def sparse(model, execution):
+    """The optimizer, which must stay alive, and the handle."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return regrow.sparsify(model, optimizer, "static", density=0.3, scope="dense:0", execution=execution)
+    return optimizer, regrow.sparsify(model, optimizer, "static", density=0.3, scope="dense:0", execution=execution)
 
 
 def test_outputs_travel_from_the_dense_convolution_on():
     model = network()
     expected = copy.deepcopy(model)
-    masked, handle = sparse(expected, "masked"), sparse(model, "sparse")
+    (_kept, masked), (_kept_too, handle) = sparse(expected, "masked"), sparse(model, "sparse")
     assert type(model[0]) is TravelConv2d
     x = torch.randn(9, 3, 6, 6)
     assert is_travel(model[0](x))
@@ -55,7 +56,7 @@ def test_gradients_arrive_in_the_order_of_torch():
 
 def test_layers_that_may_become_sparse_later_are_left_alone():
     model = network()
-    handle = sparse(model, "sparse")
+    _optimizer, handle = sparse(model, "sparse")
     handle.switch._compute_sparse({"3"})
     assert type(model[0]) is nn.Conv2d
 
