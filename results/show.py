@@ -23,7 +23,9 @@ from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
-DOCUMENTS = tuple(HOME.parent / name for name in ("README.md", "docs/results.md", "docs/benchmarks.md"))
+DOCUMENTS = tuple(
+    HOME.parent / name for name in ("README.md", "docs/results.md", "docs/benchmarks.md", "docs/growth_window.md")
+)
 HEADER = ("model", "setting", "weights %", "n", "error % ± SE", "paper ± SE", "difference in SE", "execution")
 _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
