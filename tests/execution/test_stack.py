@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -56,6 +56,7 @@ def both_ways(model, *arguments):
     density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
+@example([1, 1, 1], 12, False, True, False, False, 1.0, torch.float32)
 def test_same_bits_as_layers_one_by_one(widths, samples, bias, dense, wants_input, reach, density, dtype):
     model, executions = network(widths, bias, density, dtype, reach)
     x = torch.randn(samples, widths[0], generator=torch.Generator().manual_seed(1), dtype=dtype)

@@ -58,9 +58,12 @@ def empty_travel(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 def to_travel(x: Tensor) -> Tensor:
-    """`x` in the travelling layout; a copy only if needed."""
-    if is_travel(x):
+    """`x` in the travelling layout, with its own strides; a copy only if needed."""
+    strides = travel_strides(x.shape)
+    if x.stride() == strides:
         return x
+    if is_travel(x):  # where a dimension has one element other strides are legal too, but BLAS rounds by them
+        return x.as_strided(x.shape, strides)
     y, x = empty_travel(x.shape, x), x.contiguous()
     if _native(x):
         native.call("transpose", x.dtype, x, x.shape[0], x.numel() // x.shape[0], y)
