@@ -65,6 +65,11 @@ class SparseNetwork:
         """The mask of a layer: a view into its parameter's."""
         return _band(self.of(layer).mask, layer)
 
+    def density(self, layer: Layer) -> float:
+        """Share of a layer's weights that exist."""
+        mask = self.mask(layer)
+        return int(mask.count_nonzero()) / mask.numel()
+
     def view(self, index: int, place: int | None = None, mask: Tensor | None = None) -> LayerView:
         """What a criterion sees of layer ``index``; shadow weights, where there are any, take the place of the weights."""
         layer = self.layers[index]

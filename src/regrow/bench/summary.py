@@ -48,9 +48,10 @@ ROWS: tuple[tuple[str, str, Callable[[Record], bool], str, tuple[float, ...]], .
 def table(folder: Path, columns: str) -> str:
     """The Markdown table for densities in percent, separated by commas; with ``goals`` among them, those stand in brackets."""
     wanted = [column for column in columns.split(",") if column != "goals"]
+    stored = {file: json.loads((folder / f"{file}.json").read_text())["rows"] for file in {row[1] for row in ROWS}}
     rows = []
     for label, file, chosen, field, goals in ROWS:
-        records = [r for r in json.loads((folder / f"{file}.json").read_text())["rows"] if chosen(r)]
+        records = [record for record in stored[file] if chosen(record)]
         aims = dict(zip(("5", "10", "20", "30"), goals, strict=False)) if "goals" in columns else {}
         rows.append((label, *(_figure(records, float(column) / 100, field, aims.get(column)) for column in wanted)))
     return markdown(("", *(f"{column}%" for column in wanted)), rows)

@@ -101,7 +101,7 @@ class Auto:
     def masks_changed(self) -> None:
         """After a topology update: has a density crossed its boundary?"""
         if self.decision is not None and self.decision.costs:
-            densities = {layer.name: self._density(layer) for layer in self._layers.values()}
+            densities = {layer.name: self._network.density(layer) for layer in self._layers.values()}
             stages = [c.stage(densities.get(c.name)) for c in self.decision.costs]
             if fastest(stages).sparse != self.decision.planned:
                 self.listen()
@@ -212,10 +212,6 @@ class Auto:
         travel(twin)
         precision = next(iter(recorder.calls.values())).autocast
         return Trial(twin, executions, recorder.batch, precision)
-
-    def _density(self, layer: Layer) -> float:
-        mask = self._network.mask(layer)
-        return int(mask.count_nonzero()) / mask.numel()
 
 
 def _has_holes(every: list[str], planned: frozenset[str]) -> bool:

@@ -75,9 +75,9 @@ def _scaled(x: Tensor, keep: Tensor, scale: float) -> Tensor:
 
 def takes(module: nn.Dropout, x: Tensor) -> bool:
     """True if the native path applies: training, an ordinary probability, memory without gaps."""
-    if not module.training or not 0 < module.p < 1 or module.inplace or x.numel() < _FEW or not x.is_cpu:
+    if not module.training or not 0 < module.p < 1 or module.inplace or x.numel() < _FEW:
         return False
-    if x.dtype not in native.SUFFIX or torch.compiler.is_compiling() or watched() or x.dim() < 2:
+    if not native.reads(x) or watched() or x.dim() < 2:
         return False
     return (x.is_contiguous() or is_travel(x)) and same_stream()
 

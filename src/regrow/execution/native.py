@@ -51,6 +51,11 @@ def instruction_set() -> str:
     return library().regrow_isa().decode()
 
 
+def reads(x: torch.Tensor) -> bool:
+    """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch.compile traces."""
+    return x.dtype in SUFFIX and x.is_cpu and not torch.compiler.is_compiling()
+
+
 # What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i int, d double.
 _SIGNATURES = {
     "forward": "ppppnpppn",

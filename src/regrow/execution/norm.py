@@ -96,8 +96,7 @@ def batch_norm(module: _BatchNorm, x: Tensor, relu: bool = False) -> Tensor:
 def takes(module: _BatchNorm, x: Tensor) -> bool:
     """True if the native path applies to this input."""
     same = all(t is None or t.dtype == x.dtype for t in (module.weight, module.running_mean))
-    known = x.dtype in native.SUFFIX and x.is_cpu and not torch.compiler.is_compiling()
-    return known and x.numel() > 0 and travels(x) and same
+    return native.reads(x) and x.numel() > 0 and travels(x) and same
 
 
 class TravelBatchNorm1d(nn.BatchNorm1d):

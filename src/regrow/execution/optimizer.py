@@ -82,9 +82,8 @@ def step_present(
 def _can_step(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any]) -> bool:
     if parameter.grad is None or isinstance(group["lr"], Tensor) or group.get("amsgrad"):
         return False
-    if not (_plain(parameter, parameter) and _plain(parameter.grad, parameter)):
-        return False
-    return all(_plain(value, parameter) for value in optimizer.state[parameter].values())
+    beside = (parameter, parameter.grad, *optimizer.state[parameter].values())
+    return all(_plain(value, parameter) for value in beside)
 
 
 def _plain(value: Any, parameter: nn.Parameter) -> bool:

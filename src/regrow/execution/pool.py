@@ -51,8 +51,7 @@ class _MaxPoolFunction(torch.autograd.Function):
 
 
 def _native(x: Tensor) -> bool:
-    known = x.dtype in native.SUFFIX and x.is_cpu and not torch.compiler.is_compiling()
-    return known and x.dim() == 4 and x.numel() > 0 and travels(x)
+    return native.reads(x) and x.dim() == 4 and x.numel() > 0 and travels(x)
 
 
 class TravelMaxPool2d(nn.MaxPool2d):

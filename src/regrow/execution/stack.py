@@ -35,13 +35,7 @@ class _Layer(ctypes.Structure):
 
 def length(modules: Sequence[nn.Module], x: Tensor) -> int:
     """How many of the modules, from the first on, make a stack for `x`; 0 if fewer than two layers do."""
-    if (
-        type(modules[0]) is not SparseLinear
-        or x.dim() != 2
-        or not x.is_cpu
-        or torch.compiler.is_compiling()
-        or watched()
-    ):
+    if type(modules[0]) is not SparseLinear or x.dim() != 2 or not native.reads(x) or watched():
         return 0
     layers = 0
     while _fits(modules[2 * layers], x.dtype):

@@ -111,10 +111,7 @@ class Switch:
 
     def explain(self) -> Explanation:
         """One row per layer."""
-        densities = {}
-        for layer in self.network.layers:
-            mask = self.network.mask(layer)
-            densities[layer.name] = int(mask.count_nonzero()) / mask.numel()
+        densities = {layer.name: self.network.density(layer) for layer in self.network.layers}
         if self.auto is not None:
             from regrow.execution.reasons import explain
 
@@ -187,18 +184,18 @@ class Switch:
         if self._model is None:
             return
         if wanted:
-            travel(self._model, self._entrances(wanted))
+            travel(self._model, self._entrances(self._model, wanted))
         else:
             settle(self._model)
 
-    def _entrances(self, sparse: set[str]) -> list[nn.Conv2d]:
+    def _entrances(self, model: nn.Module, sparse: set[str]) -> list[nn.Conv2d]:
         """Dense convolutions outside the scope; where other layers are dense too, nobody knows whether theirs is the next."""
         from regrow.execution.entrance import TravelConv2d
 
-        if self._model is None or any(layer.name not in sparse for layer in self.network.layers):
+        if any(layer.name not in sparse for layer in self.network.layers):
             return []
         mine = {layer.module for layer in self.network.layers}
-        return [m for m in self._model.modules() if type(m) in (nn.Conv2d, TravelConv2d) and m not in mine]
+        return [m for m in model.modules() if type(m) in (nn.Conv2d, TravelConv2d) and m not in mine]
 
     def _off(self) -> None:
         if self.auto is not None:
