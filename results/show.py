@@ -20,7 +20,7 @@ from regrow.bench import summary
 from regrow.experiments.catalogue import find
 from regrow.experiments.rows import read_runs
 from regrow.experiments.statistics import summarise
-from regrow.experiments.tables import Line, markdown, number, table_from_rows, with_se
+from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
 DOCUMENTS = tuple(
@@ -49,7 +49,7 @@ def _row(line: Line) -> tuple[str, ...]:
         line.cell.model,
         line.cell.label,
         f"{100 * line.cell.density:g}",
-        str(ours.n),
+        count(line),
         with_se(ours.mean, ours.se),
         with_se(paper.error, paper.se) if paper else "",
         number(line.difference, "+.1f"),

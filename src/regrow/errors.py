@@ -10,7 +10,9 @@ _NEAR = 0.6
 
 
 class RegrowError(Exception):
-    """Base of every error that regrow raises on purpose."""
+    """Base of every error that regrow raises on purpose; ``status`` is the exit code of a command that it ends."""
+
+    status = 2
 
 
 class ConfigurationError(RegrowError, ValueError):
@@ -26,7 +28,9 @@ class StateError(RegrowError, RuntimeError):
 
 
 class NonFiniteError(RegrowError, FloatingPointError):
-    """A topology update met NaN or infinity; nothing was changed."""
+    """A loss, a score or a topology update met NaN or infinity; nothing was changed."""
+
+    status = 3
 
 
 class RegrowWarning(UserWarning):

@@ -14,6 +14,7 @@ from PIL import Image
 
 from regrow.cli.main import main
 from regrow.cli.train import default_folder
+from regrow.errors import NonFiniteError
 from regrow.execution import native
 from regrow.presets import PRESETS
 from regrow.training.stored import evaluate_run
@@ -95,6 +96,11 @@ def test_a_run_is_named_after_the_density_it_trains_at(method, density, capsys, 
         captured = capsys.readouterr()
         assert f"method '{method}' trains at density {density}, not at 0.1: leave density out" in captured.err
         assert captured.out == "", "errors come before the configuration that they make moot"
+
+
+def test_a_loss_that_is_not_finite_has_an_exit_code_of_its_own(tmp_path, capsys):
+    assert main(["train", "demo", "--out", str(tmp_path / "run"), "--lr", "1e30", *SMALL]) == NonFiniteError.status == 3
+    assert "at step 1; " in capsys.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_one_line(folder, tmp_path, capsys):

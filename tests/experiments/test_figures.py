@@ -80,3 +80,11 @@ def test_other_executions_get_curves_of_their_own(tmp_path, drawn):
     both = table + [replace(line, execution="sparse, window 0.001") for line in table]
     draw(experiment, both, tmp_path)
     assert any("(sparse), ours" in label for label in labels(drawn[0]))
+
+
+def test_the_same_rows_give_the_same_files_and_what_never_learned_has_no_point(tmp_path):
+    experiment = EXPERIMENTS["ablation"]
+    table = lines(experiment)
+    with_collapsed = [*table, replace(table[0], summary=Summary(0, float("nan"), None), collapsed=5)]
+    texts = [path.read_bytes() for shown in (table, with_collapsed) for path in draw(experiment, shown, tmp_path)]
+    assert texts[:2] == texts[2:]

@@ -143,6 +143,24 @@ class TestRunJob:
         assert outcome.error.startswith("exit code 1: cannot be (see ")
         assert (tmp_path / JOBS[0].key / "output.txt").read_text() == "first\ncannot be\n"
 
+    def test_divergence_is_an_ending_that_is_noted_and_not_repeated(self, tmp_path, command):
+        machine = {"threads": 1, "processor": "a processor", "torch": "2.13.0", "regrow": "0.1.0"}
+        command(
+            "import pathlib, sys; home = pathlib.Path(sys.argv[-1]);"
+            f"(home / 'environment.json').write_text({json.dumps(machine)!r});"
+            """(home / 'metrics.jsonl').write_text('{"step": 1000, "epoch": 1.9}\\n');"""
+            "print('the loss is nan at step 1087'); sys.exit(3)"
+        )
+        watch = Watch()
+        (outcome,) = sweep(JOBS[:1], tmp_path, LocalExecutor(1), watch)
+        assert (outcome.error, outcome.diverged) == ("", "the loss is nan at step 1087")
+        assert watch.seen == [(0, False, False)]
+        (row,) = read_runs(tmp_path / "runs.csv")
+        assert (row["test_error"], row["steps"], row["seed"]) == ("nan", "1000", "0")
+        executor = FakeExecutor()
+        sweep(JOBS[:1], tmp_path, executor)
+        assert executor.ran == []
+
     def test_threads_reach_the_process(self, tmp_path, command):
         command("import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'])")
         outcome = run_job(JOBS[0], tmp_path, 3)

@@ -56,6 +56,19 @@ def test_a_seed_that_counts_twice_is_refused(tmp_path):
         table_from_rows([THIN], [found, found])
 
 
+def test_collapsed_runs_are_counted_not_averaged(tmp_path):
+    found = rows(tmp_path, THIN, [2.0, 88.65, 2.2, float("nan")]) + rows(tmp_path, DENSE, [90.2])
+    dense, thin = table_from_rows([DENSE, THIN], found)
+    assert (thin.summary.n, thin.collapsed, thin.summary.mean) == (2, 2, pytest.approx(2.1))
+    assert [row["test_error"] for row in thin.runs(found)] == [2.0, 2.2]
+    assert thin.cells()[3:6] == ("2", "2", "2.100")
+    assert (dense.summary.n, dense.collapsed, dense.difference) == (0, 1, None)
+    assert dense.cells()[3:6] == ("0", "1", "")
+    console = Console(width=80, record=True)
+    console.print(as_rich([dense, thin], "title"))
+    assert "2, 2 collapsed" in console.export_text()
+
+
 @pytest.fixture
 def table(tmp_path):
     return table_from_rows([DENSE, THIN], rows(tmp_path, DENSE, [1.0]) + rows(tmp_path, THIN, [2.0, 2.2]))
@@ -64,8 +77,8 @@ def table(tmp_path):
 def test_csv(table):
     header, dense, thin = csv.reader(io.StringIO(as_csv(table)))
     assert tuple(header) == HEADER
-    assert dense == ["lenet300", "dense", "100", "1", "1.000", "", "", "2.000", "0.050", "", "1", "dense"]
-    assert thin[3:10] == ["2", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
+    assert dense == ["lenet300", "dense", "100", "1", "0", "1.000", "", "", "2.000", "0.050", "", "1", "dense"]
+    assert thin[3:11] == ["2", "0", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
 
 
 def test_markdown_and_latex_have_the_same_cells(table):

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_users(error):
             raise
         print(f"regrow {command}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return error.status if isinstance(error, RegrowError) else 2
 
 
 @contextmanager

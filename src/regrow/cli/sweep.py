@@ -96,7 +96,11 @@ def conclude(outcomes: list[Outcome], folder: Path) -> int:
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         print(f"failed twice: {outcome.job.key}: {outcome.error}")
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished; rows in {folder / 'runs.csv'}")
+    diverged = sum(bool(outcome.diverged) for outcome in outcomes)
+    ended = f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished" + (
+        f", {diverged} diverged" * bool(diverged)
+    )
+    print(f"{ended}; rows in {folder / 'runs.csv'}")
     return 1 if failed else 0
 
 

@@ -112,7 +112,7 @@ def sensitivity(material: Material) -> str:
     }
     for line in material.table:
         parameter, value, series = split_label(line.cell.label)
-        if parameter == "momentum":
+        if parameter == "momentum" and line.summary.n:
             means[series][line.cell.model][value] = line.summary.mean
     pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
     complete = {model: values for model, values in pairs.items() if 0.9 in values and len(values) > 1}

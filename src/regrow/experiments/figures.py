@@ -20,13 +20,14 @@ _MARKERS = "xv^<>PX*hd8"
 
 
 def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Path]:
-    """One figure per model, as SVG and PNG."""
+    """One figure per model, as SVG and PNG; what never learned has no point."""
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "regrow"  # the same rows give the same file
     import matplotlib.pyplot as plt
 
-    written = []
+    written, table = [], [line for line in table if line.summary.n]
     for model in dict.fromkeys(line.cell.model for line in table):
         lines = [line for line in table if line.cell.model == model]
         figure = plt.figure(figsize=_size(experiment, lines), layout="constrained", label=experiment.figure)
@@ -34,7 +35,7 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
         figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
         for ending in ("svg", "png"):
             path = folder / f"{experiment.name}-{model}.{ending}"
-            figure.savefig(path, dpi=150)
+            figure.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
             written.append(path)
         plt.close(figure)
     return written

@@ -15,7 +15,7 @@ from regrow.errors import ConfigurationError
 from regrow.experiments import extras
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.figures import draw
-from regrow.experiments.rows import add_runs, read_runs
+from regrow.experiments.rows import add_runs, learned, read_runs
 from regrow.experiments.statistics import intervals_overlap, summarise
 from regrow.experiments.sweep import Executor, Outcome, Watcher, rows, sweep
 from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
@@ -111,7 +111,7 @@ def _until_equal(
         dense = None
         for cell in own:
             outcomes += sweep(cell.jobs(seeds), folder, executor, watcher)
-            errors = [row["test_error"] for row in rows(cell.jobs(seeds), folder)]
+            errors = [row["test_error"] for row in rows(cell.jobs(seeds), folder) if learned(row)]
             if cell.label == "dense":
                 dense = summarise(errors) if errors else None
             elif errors and dense is not None and intervals_overlap(summarise(errors), dense):

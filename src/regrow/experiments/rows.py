@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,13 @@ COLUMNS = (
     "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in ESTIMATES),
 )  # fmt: skip
 
+# Stands in for result.json where the loss became NaN or infinite.
+DIVERGED = "diverged.json"
+
 Row = Mapping[str, Any]
+
+# Error (%) from which on a run counts as collapsed: no better than always naming the same class of ten.
+COLLAPSED = 80.0
 
 
 def setting_of(config: Config) -> dict[str, str]:
@@ -58,9 +65,26 @@ def same_setting(config: Config, row: Row) -> bool:
     return all(_plain(value) == _plain(str(row[key])) for key, value in setting_of(config).items())
 
 
+def learned(row: Row) -> bool:
+    """Whether a run has an error worth averaging: its loss stayed finite, and it names more than one class."""
+    return float(row["test_error"]) < COLLAPSED
+
+
+def ending_of(config: Config, home: Path) -> dict[str, Any] | None:
+    """What a run left at its end, a result or the note that its loss became NaN or infinite; None before."""
+    for name in ("result.json", DIVERGED):
+        if (home / name).is_file():
+            found = json.loads((home / name).read_text())
+            if found["identity"] == config.identity():
+                return found
+    return None
+
+
 def row_of(config: Config, home: Path) -> dict[str, Any]:
-    """The row of a finished run."""
-    result = json.loads((home / "result.json").read_text())
+    """The row of a run that ended."""
+    result = ending_of(config, home)
+    if result is None:
+        raise StateError(f"the run in {home} has not ended")
     environment = json.loads((home / "environment.json").read_text())
     speedups, timed = result.get("speedup") or {}, read_rows(home / "speed.jsonl")
     return {
@@ -68,7 +92,7 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
         "seed": config.seed,
         "steps": result["steps"],
         "execution": config.sparse.execution,
-        "test_error": round(result["test_error"], 6),
+        "test_error": round(result.get("test_error", math.nan), 6),
         **{
             key: result.get(key)
             for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "identity")

@@ -16,7 +16,7 @@ _ENOUGH = 8
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and standard error of n values; ``se`` is None for a single one.
+    """Mean and standard error of n values; ``se`` is None for fewer than two, the mean of none is NaN.
 
     Example:
         >>> s = summarise([1.0, 2.0, 3.0])
@@ -37,7 +37,7 @@ class Summary:
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, and SE = s / sqrt(n) with s from n - 1."""
     if not values:
-        raise ValueError("no values to summarise")
+        return Summary(0, math.nan, None)
     array = np.asarray(values, dtype=float)
     se = float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else None
     return Summary(len(array), float(array.mean()), se)

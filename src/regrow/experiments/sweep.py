@@ -19,9 +19,11 @@ from typing import Any, Protocol
 
 from regrow.config import to_toml
 from regrow.environment import cores
+from regrow.errors import NonFiniteError
 from regrow.experiments.grid import Job
-from regrow.experiments.rows import add_runs, row_of
+from regrow.experiments.rows import DIVERGED, add_runs, ending_of, row_of
 from regrow.files import write_atomically
+from regrow.training.metrics import read_rows
 
 ATTEMPTS = 2
 TICK_SECONDS = 2.0
@@ -29,11 +31,12 @@ TICK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job ended; ``error`` is empty for a finished one."""
+    """How one job ended: ``error`` is empty for a finished one, ``diverged`` says where the loss stopped being finite."""
 
     job: Job
     seconds: float
     error: str = ""
+    diverged: str = ""
 
 
 class Executor(Protocol):
@@ -116,9 +119,8 @@ def sweep(jobs: Sequence[Job], folder: Path, executor: Executor, watcher: Watche
 
 
 def is_finished(job: Job, folder: Path) -> bool:
-    """Whether a job's result is there."""
-    result = folder / job.key / "result.json"
-    return result.is_file() and json.loads(result.read_text())["identity"] == job.config.identity()
+    """Whether a job has ended, with a result or by divergence, which would come again."""
+    return ending_of(job.config, folder / job.key) is not None
 
 
 def run_job(job: Job, folder: Path, threads: int) -> Outcome:
@@ -143,11 +145,21 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     if code == 0 and is_finished(job, folder):
         return Outcome(job, seconds)
     lines = (home / "output.txt").read_text(errors="replace").strip().splitlines()
-    return Outcome(job, seconds, f"exit code {code}: {lines[-1] if lines else 'no output'} (see {home / 'output.txt'})")
+    last = lines[-1] if lines else "no output"
+    if code == NonFiniteError.status:
+        _note_divergence(job, home, last)
+        return Outcome(job, seconds, diverged=last)
+    return Outcome(job, seconds, f"exit code {code}: {last} (see {home / 'output.txt'})")
+
+
+def _note_divergence(job: Job, home: Path, message: str) -> None:
+    reached = read_rows(home / "metrics.jsonl")
+    note = {"identity": job.config.identity(), "steps": reached[-1]["step"] if reached else 0, "message": message}
+    write_atomically(home / DIVERGED, json.dumps(note, indent=1).encode())
 
 
 def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
-    """One row per finished job."""
+    """One row per job that ended."""
     for job in jobs:
         if is_finished(job, folder):
             yield row_of(job.config, folder / job.key)

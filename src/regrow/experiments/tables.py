@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
-from regrow.experiments.rows import Row, same_setting
+from regrow.experiments.rows import Row, learned, same_setting
 from regrow.experiments.statistics import Summary, difference_in_se, summarise
 
 HEADER = (
@@ -19,6 +20,7 @@ HEADER = (
     "setting",
     "weights %",
     "n",
+    "collapsed",
     "error %",
     "SE",
     "95% interval",
@@ -33,11 +35,15 @@ _TEXT = ("model", "setting", "execution")
 
 @dataclass(frozen=True)
 class Line:
-    """One cell's result, with how it was computed: ``masked`` or ``sparse``, and the tolerance of the growth window."""
+    """One cell's result, with how it was computed: ``masked`` or ``sparse``, and the tolerance of the growth window.
+
+    The summary is that of the runs that learned; ``collapsed`` counts the others.
+    """
 
     cell: Cell
     summary: Summary
     execution: str = ""
+    collapsed: int = 0
 
     @property
     def difference(self) -> float | None:
@@ -46,8 +52,9 @@ class Line:
         return None if target is None else difference_in_se(self.summary, target.error, target.se)
 
     def runs(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows that the line sums up: of its setting, and computed its way."""
-        return [row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution]
+        """The rows that the line sums up: of its setting, computed its way, and not collapsed."""
+        own = (row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution)
+        return [row for row in own if learned(row)]
 
     def cells(self) -> tuple[str, ...]:
         """The line as text."""
@@ -58,7 +65,8 @@ class Line:
             self.cell.label,
             f"{100 * self.cell.density:g}",
             str(s.n),
-            f"{s.mean:.3f}",
+            str(self.collapsed),
+            number(s.mean if s.n else None),
             number(s.se),
             interval,
             number(t.error if t else None),
@@ -74,7 +82,7 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
     known = list(rows)
     table = []
     for cell in cells:
-        groups: dict[str, dict[str, float]] = defaultdict(dict)
+        groups: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in known:
             if same_setting(cell.config, row):
                 group = groups[execution_of(row)]
@@ -83,9 +91,14 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
                         f"two rows for seed {row['seed']} of {cell.model}, {cell.label}, {100 * cell.density:g}% with "
                         f"{row['epochs']} epochs: remove one from runs.csv"
                     )
-                group[str(row["seed"])] = float(row["test_error"])
-        table += [Line(cell, summarise(list(errors.values())), how) for how, errors in groups.items()]
+                group[str(row["seed"])] = row
+        table += [_line(cell, list(group.values()), how) for how, group in groups.items()]
     return table
+
+
+def _line(cell: Cell, rows: Sequence[Row], execution: str) -> Line:
+    errors = [float(row["test_error"]) for row in rows if learned(row)]
+    return Line(cell, summarise(errors), execution, len(rows) - len(errors))
 
 
 def execution_of(row: Row) -> str:
@@ -162,14 +175,21 @@ def as_rich(table: Sequence[Line], title: str) -> Any:
         target = line.cell.target
         paper = "" if target is None else with_se(target.error, target.se)
         ours = with_se(line.summary.mean, line.summary.se)
-        weights, n = f"{100 * line.cell.density:.3g}%", str(line.summary.n)
+        weights, n = f"{100 * line.cell.density:.3g}%", count(line)
         names = (line.cell.label,) if alone else (line.cell.model, line.cell.label)
         shown.add_row(*names, weights, n, ours, paper, number(line.difference, "+.1f"))
     return shown
 
 
+def count(line: Line) -> str:
+    """How many runs a line sums up, and how many collapsed."""
+    return f"{line.summary.n}, {line.collapsed} collapsed" if line.collapsed else str(line.summary.n)
+
+
 def with_se(value: float, se: float | None, form: str = ".3f") -> str:
-    """``1.530 ± 0.020``, or the value alone."""
+    """``1.530 ± 0.020``, or the value alone; nothing for the mean of no runs."""
+    if math.isnan(value):
+        return ""
     return format(value, form) if se is None else f"{value:{form}} ± {se:.3f}"
 
 

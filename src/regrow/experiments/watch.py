@@ -71,6 +71,7 @@ class SweepWatch:
         """One run ended."""
         self.done += not again
         state = f"failed, {outcome.error}" if outcome.error else f"finished in {readable(outcome.seconds)}"
+        state = f"diverged, {outcome.diverged}" if outcome.diverged else state
         more = "; will be tried once more" if again else ""
         left = self._left()
         self._say(f"[{self.done}/{self.total}] {outcome.job.key}: {state}{more}{f'; {left}' if left else ''}")

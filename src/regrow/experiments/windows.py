@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from regrow.config import Config
 from regrow.experiments.experiment import Cell
 from regrow.experiments.overlaps import overlaps
-from regrow.experiments.rows import Row, same_setting
+from regrow.experiments.rows import Row, learned, same_setting
 from regrow.experiments.statistics import paired_test, summarise
 from regrow.experiments.tables import markdown, with_se
 
@@ -44,7 +44,8 @@ def describe(material: Material) -> str:
         return ""
     head = (
         "The growth window against momentum collected in every step, same seeds, masked execution in both arms. Overlap: share of "
-        "weights of the first new masks that both have. Difference: test error with the window minus without, in points.\n\n"
+        "weights of the first new masks that both have. Difference: test error with the window minus without, in points, over pairs in "
+        "which both learned.\n\n"
     )
     header = (
         "model",
@@ -75,8 +76,8 @@ def _tolerance(cell: Cell) -> float:
 
 
 def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, tuple[float, float]]:
-    """Seed -> (error with the window, error with full momentum), where both are finished, with masked execution."""
-    masked = [row for row in rows if row["execution"] == "masked"]
+    """Seed -> (error with the window, error with full momentum), where both are finished and learned, with masked execution."""
+    masked = [row for row in rows if row["execution"] == "masked" and learned(row)]
     errors = [
         {int(row["seed"]): float(row["test_error"]) for row in masked if same_setting(cell.config, row)}
         for cell in (windowed, whole)
