@@ -28,7 +28,7 @@ def test_training_on_the_validation_images_counts():
 def test_short_runs_count_as_far_as_they_go():
     cells = [cell for cell in find("cost-redistribution").cells() if cell.model == "vgg16-d"]
     assert {cell.config.max_steps for cell in cells} == {301}
-    expected = len(cells) * 3 * cost_of("vgg16-d") * 301 * 128 / 1e9
+    expected = len(cells) * 3 * cost_of("vgg16-d") * 301 * 32 / 1e9
     assert estimate(cells, 1, 1e9) == pytest.approx(expected, rel=1e-6)
 
 

@@ -189,8 +189,9 @@ def _growth_window() -> list[Cell]:
 
 
 def _few_steps(base: Config) -> Config:
-    """Three updates, farther apart than a growth window is long."""
-    return replace(base, max_steps=301, sparse=replace(base.sparse, update_every=100))
+    """Three updates, with short growth windows and small batches: enough to see which layers get the weights."""
+    data, thin = replace(base.data, batch=32), replace(base.sparse, update_every=100, window_tolerance=0.1)
+    return replace(base, max_steps=301, data=data, sparse=thin)
 
 
 def _cost_redistribution() -> list[Cell]:
