@@ -58,6 +58,7 @@ def test_settings_are_told_apart_by_all_that_decides_them(tmp_path):
     for other in (
         replace(BASE, epochs=2),
         replace(BASE, model="lenet5"),
+        replace(BASE, sparse=replace(BASE.sparse, distribution="erk")),
         replace(BASE, sparse=replace(BASE.sparse, density=0.1)),
         replace(BASE, sparse=Sparse(density=0.05, options={"growth": "random"})),
         replace(BASE, optimizer=replace(BASE.optimizer, momentum=0.8)),

@@ -49,7 +49,7 @@ def _mnist_methods() -> list[Cell]:
         curve = targets.MNIST_METHODS.get(method, {})
         for percent in (1, 2, 3, 4, 5, 10):
             config = sparse(_preset(f"mnist-{model}"), method, percent / 100, **_METHOD_OPTIONS.get(method, {}))
-            config = _without_momentum(config)
+            config = _as_rewired(config)
             cells.append(Cell("lenet300", f"{method} ({model})", percent / 100, config, curve.get(percent)))
     return cells
 
@@ -117,6 +117,17 @@ def _without_momentum(config: Config) -> Config:
     if config.sparse.method != "deep-r":
         return config
     return replace(config, optimizer=replace(config.optimizer, momentum=0.0, nesterov=False))
+
+
+def _as_rewired(config: Config) -> Config:
+    """DEEP-R as its authors train this network: a rate of 0.5 without weight decay, and more weights in small layers.
+
+    Theirs have 1, 3 and 30%; ERK at the same budget has nearly the same.
+    """
+    if config.sparse.method != "deep-r":
+        return config
+    optimizer = replace(config.optimizer, lr=0.5, weight_decay=0.0, momentum=0.0, nesterov=False)
+    return replace(config, optimizer=optimizer, sparse=replace(config.sparse, distribution="erk"))
 
 
 def _equivalence() -> list[Cell]:

@@ -18,13 +18,14 @@ from regrow.training.metrics import read_rows
 
 # What makes two rows the same setting; execution is shown, not mixed.
 SETTING = (
-    "model", "data", "method", "density", "epochs", "max_steps", "batch", "lr", "momentum", "weight_decay", "scope", "options",
-    "window_tolerance",
+    "model", "data", "method", "density", "epochs", "max_steps", "batch", "lr", "momentum", "weight_decay", "scope",
+    "distribution", "options", "window_tolerance",
 )  # fmt: skip
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "scope",
-    "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "seconds",
-    "processor_seconds", "threads", "processor", "torch", "regrow", "identity", *(f"speedup_{name}" for name in ESTIMATES),
+    "distribution", "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights",
+    "macs_share", "seconds", "processor_seconds", "threads", "processor", "torch", "regrow", "identity",
+    *(f"speedup_{name}" for name in ESTIMATES),
 )  # fmt: skip
 
 # Stands in for result.json where the loss became NaN or infinite.
@@ -51,6 +52,7 @@ def setting_of(config: Config) -> dict[str, str]:
         "momentum": float(optimizer.momentum),
         "weight_decay": float(optimizer.weight_decay),
         "scope": sparse.scope,
+        "distribution": sparse.distribution,
         "window_tolerance": float(sparse.window_tolerance),
         "options": json.dumps(sparse.options, sort_keys=True) if sparse.options else "",
     }
