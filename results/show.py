@@ -4,7 +4,8 @@
     python results/show.py --check  # exit code 1 if a table is not what the rows say
 
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
-changes to a setting, described in `results/probes/probes.toml`; `EXPERIMENT/ANALYSIS *` is what
+changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
+(`results/stability/stability.toml`); `EXPERIMENT/ANALYSIS *` is what
 `regrow reproduce` wrote as an analysis of an experiment; `speed DENSITIES` (in percent, `5,10,goals`) that of the records in
 `benchmarks/results/`.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from regrow.bench import summary
 from regrow.experiments.catalogue import find
-from regrow.experiments.rows import read_runs
+from regrow.experiments.rows import learned, read_runs
 from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
@@ -32,8 +33,8 @@ _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.
 
 def table(experiment: str, model: str) -> str:
     """The Markdown table of one experiment, from its raw rows."""
-    if experiment == "probes":
-        return probes()
+    if experiment in ("probes", "stability"):
+        return probes() if experiment == "probes" else stability()
     if "/" in experiment:
         return (HOME / f"{experiment}.md").read_text()
     if experiment == "speed":
@@ -76,6 +77,19 @@ def probes() -> str:
             )
         )
     return markdown(("change", "weights %", "n", "error % ± SE", "figure 1", "figure 3", "options"), rows)
+
+
+def stability() -> str:
+    """The Markdown table of how many runs learned under single changes, and with which error."""
+    described = tomllib.loads((HOME / "stability" / "stability.toml").read_text())
+    rows = []
+    for name, change in described.items():
+        runs = read_runs(HOME / "stability" / f"{name}.csv")
+        errors = [float(run["test_error"]) for run in runs if learned(run)]
+        found = summarise(errors)
+        counts = str(len(runs)), str(len(runs) - len(errors))
+        rows.append((change["change"], *counts, with_se(found.mean, found.se), f"`{change['command']}`"))
+    return markdown(("change", "runs", "collapsed", "error of the others % ± SE", "options"), rows)
 
 
 def _paper(experiment: str, density: float) -> str:
