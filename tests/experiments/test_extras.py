@@ -3,7 +3,8 @@
 import pytest
 
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material, differences, equivalence, overhead, run, sensitivity, split_label
+from regrow.experiments.experiment import split_label
+from regrow.experiments.extras import Material, differences, equivalence, overhead, run, sensitivity
 from regrow.experiments.rows import row_of
 from regrow.experiments.statistics import Summary
 from regrow.experiments.tables import Line

@@ -29,6 +29,9 @@ def test_each_power_shows_error_work_and_time(tmp_path):
     text = described(tmp_path, finished(tmp_path))
     assert "| lenet5 | lambda 0 | 2 | 0.700 ± 0.000 | 20.00 ± 0.000 | 1.2 ± 0.000 | sparse, window 0.001 |" in text
     assert "| lenet5 | lambda 1 | 2 | 0.900 ± 0.000 | 6.67 ± 0.000 |" in text
+    picture = (tmp_path / "trade-lenet5.svg").read_text()
+    assert all(f"<!-- lambda {power} -->" in picture for power in ("0", "0.5", "1"))
+    assert (tmp_path / "trade-lenet5.png").is_file()
 
 
 def test_runs_that_were_computed_otherwise_have_lines_of_their_own(tmp_path):
@@ -42,3 +45,4 @@ def test_runs_that_were_computed_otherwise_have_lines_of_their_own(tmp_path):
 def test_rows_of_before_the_share_was_recorded(tmp_path):
     rows = [{**row, "macs_share": "", "processor_seconds": ""} for row in finished(tmp_path)]
     assert "| lenet5 | lambda 0 | 2 | 0.700 ± 0.000 | not measured | not measured |" in described(tmp_path, rows)
+    assert not (tmp_path / "trade-lenet5.svg").exists(), "there is nothing to draw"

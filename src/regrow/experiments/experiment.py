@@ -56,3 +56,14 @@ class Experiment:
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells
+
+
+def split_label(label: str) -> tuple[str, float, str]:
+    """Parameter, value and series of a label of the sensitivity experiment.
+
+    Example:
+        >>> split_label("prune rate 0.2 cosine")
+        ('prune rate', 0.2, 'cosine')
+    """
+    *words, value, series = label.split()
+    return " ".join(words), float(value), series

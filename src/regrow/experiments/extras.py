@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regrow.analysis.speedup import ESTIMATES
 from regrow.experiments import trade, windows
-from regrow.experiments.experiment import Cell, Experiment
+from regrow.experiments.experiment import Cell, Experiment, split_label
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
@@ -132,17 +132,6 @@ def _describe(test: SensitivityTest, sparse: dict[str, dict[float, float]]) -> s
         f"Wilcoxon signed-rank W = {test.statistic:g}, p = {test.p:.2g}, {test.pairs} pairs (paper: W = 22.0, p = 0.58; its "
         "published means give W = 27.0, p = 0.96).\n\n" + markdown(("check", "p"), checks)
     )
-
-
-def split_label(label: str) -> tuple[str, float, str]:
-    """Parameter, value and series of a label of the sensitivity experiment.
-
-    Example:
-        >>> split_label("prune rate 0.2 cosine")
-        ('prune rate', 0.2, 'cosine')
-    """
-    *words, value, series = label.split()
-    return " ".join(words), float(value), series
 
 
 # ---------------------------------------------------------------------------------------------- dense equivalence

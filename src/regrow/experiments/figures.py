@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regrow.experiments.experiment import Experiment
-from regrow.experiments.extras import split_label
+from regrow.experiments.experiment import Experiment, split_label
 from regrow.experiments.statistics import Z95
 from regrow.experiments.tables import Line
 from regrow.experiments.targets import COMPETITORS
@@ -21,23 +20,36 @@ _MARKERS = "xv^<>PX*hd8"
 
 def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Path]:
     """One figure per model, as SVG and PNG; what never learned has no point."""
+    written, table = [], [line for line in table if line.summary.n]
+    for model in dict.fromkeys(line.cell.model for line in table):
+        lines = [line for line in table if line.cell.model == model]
+        figure = blank(*_size(experiment, lines))
+        figure.set_label(experiment.figure)
+        _KINDS[experiment.figure](figure, model, lines)
+        figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
+        written += save(figure, folder / f"{experiment.name}-{model}")
+    return written
+
+
+def blank(width: float, height: float) -> Any:
+    """An empty figure, in inches."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "regrow"  # the same rows give the same file
     import matplotlib.pyplot as plt
 
-    written, table = [], [line for line in table if line.summary.n]
-    for model in dict.fromkeys(line.cell.model for line in table):
-        lines = [line for line in table if line.cell.model == model]
-        figure = plt.figure(figsize=_size(experiment, lines), layout="constrained", label=experiment.figure)
-        _KINDS[experiment.figure](figure, model, lines)
-        figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
-        for ending in ("svg", "png"):
-            path = folder / f"{experiment.name}-{model}.{ending}"
-            figure.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
-            written.append(path)
-        plt.close(figure)
+    return plt.figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, and close it."""
+    import matplotlib.pyplot as plt
+
+    written = [stem.with_name(f"{stem.name}.{ending}") for ending in ("svg", "png")]
+    for path in written:
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
     return written
 
 

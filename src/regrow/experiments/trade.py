@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regrow.experiments.figures import ERROR, blank, save
 from regrow.experiments.rows import Row
-from regrow.experiments.statistics import summarise
-from regrow.experiments.tables import markdown, with_se
+from regrow.experiments.statistics import Z95, Summary, summarise
+from regrow.experiments.tables import Line, markdown, with_se
 
 if TYPE_CHECKING:
     from regrow.experiments.extras import Material
 
 
 def describe(material: Material) -> str:
-    """Per setting: error, multiply-accumulates kept, processor seconds of a run."""
+    """Per setting: error, multiply-accumulates kept, processor seconds of a run; and a figure of error against seconds per model."""
     rows = []
     for line in material.table:
         own = line.runs(material.rows)
@@ -24,8 +26,8 @@ def describe(material: Material) -> str:
                 line.cell.label,
                 str(line.summary.n),
                 with_se(line.summary.mean, line.summary.se),
-                _mean(own, "macs_share", ".2f", 100),
-                _mean(own, "processor_seconds", ".1f"),
+                _mean(_column(own, "macs_share", 100), ".2f"),
+                _mean(_column(own, "processor_seconds"), ".1f"),
                 line.execution,
             )
         )
@@ -33,13 +35,38 @@ def describe(material: Material) -> str:
     head = (
         "Redistribution by momentum per cost: shares c_i / cost_i^lambda, cost = multiply-accumulates per weight.\n\n"
     )
+    for model in dict.fromkeys(line.cell.model for line in material.table):
+        draw([line for line in material.table if line.cell.model == model], material.rows, material.results)
     return head + markdown(header, rows) if rows else ""
 
 
-def _mean(rows: Sequence[Row], column: str, form: str, scale: float = 1) -> str:
-    """Mean ± SE of a column over the runs that have it."""
-    values = [scale * float(row[column]) for row in rows if row.get(column)]
-    if not values:
-        return "not measured"
-    found = summarise(values)
-    return with_se(found.mean, found.se, form)
+def draw(lines: Sequence[Line], rows: Sequence[Row], folder: Path) -> list[Path]:
+    """One model's settings as points, error over processor seconds; those computed alike are joined along rising lambda."""
+    timed = [(line, _column(line.runs(rows), "processor_seconds")) for line in lines]
+    timed = [(line, time) for line, time in timed if time.n]
+    if not timed:
+        return []
+    figure = blank(6.0, 4.0)
+    axes = figure.subplots()
+    for execution in dict.fromkeys(line.execution for line, _ in timed):
+        own = [(line, time) for line, time in timed if line.execution == execution]
+        x, y = [time for _, time in own], [line.summary for line, _ in own]
+        bars = {name: [Z95 * (found.se or 0.0) for found in of] for name, of in (("xerr", x), ("yerr", y))}
+        axes.errorbar([t.mean for t in x], [e.mean for e in y], **bars, marker="o", ms=4, capsize=2, label=execution)
+        for line, time in own:
+            place = time.mean, line.summary.mean
+            axes.annotate(line.cell.label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="processor seconds of a run, bars: 95% interval", ylabel=ERROR)
+    axes.set_title(f"{lines[0].cell.model}: momentum per cost", fontsize=9, loc="left")
+    axes.legend(fontsize=7)
+    axes.grid(alpha=0.25)
+    return save(figure, folder / f"trade-{lines[0].cell.model}")
+
+
+def _column(rows: Sequence[Row], name: str, scale: float = 1) -> Summary:
+    """A column over the runs that have it."""
+    return summarise([scale * float(row[name]) for row in rows if row.get(name)])
+
+
+def _mean(found: Summary, form: str) -> str:
+    return with_se(found.mean, found.se, form) if found.n else "not measured"
