@@ -25,7 +25,7 @@ from regrow.experiments.tables import Line, count, markdown, number, table_from_
 
 HOME = Path(__file__).parent
 DOCUMENTS = tuple(
-    HOME.parent / name for name in ("README.md", "docs/results.md", "docs/benchmarks.md", "docs/growth_window.md")
+    HOME.parent / name for name in ("README.md", *(f"docs/{name}.md" for name in ("results", "benchmarks", "growth_window", "execution")))
 )
 HEADER = ("model", "setting", "weights %", "n", "error % ± SE", "paper ± SE", "difference in SE", "execution")
 _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
