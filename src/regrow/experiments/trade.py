@@ -53,9 +53,9 @@ def draw(lines: Sequence[Line], rows: Sequence[Row], folder: Path) -> list[Path]
         x, y = [time for _, time in own], [line.summary for line, _ in own]
         bars = {name: [Z95 * (found.se or 0.0) for found in of] for name, of in (("xerr", x), ("yerr", y))}
         axes.errorbar([t.mean for t in x], [e.mean for e in y], **bars, marker="o", ms=4, capsize=2, label=execution)
-        for line, time in own:
-            place = time.mean, line.summary.mean
-            axes.annotate(line.cell.label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+        for number, (line, time) in enumerate(own):
+            place, aside = (time.mean, line.summary.mean), (5, -13 if number % 2 else 5)  # neighbours may lie close
+            axes.annotate(line.cell.label, place, xytext=aside, textcoords="offset points", fontsize=8)
     axes.set(xlabel="processor seconds of a run, bars: 95% interval", ylabel=ERROR)
     axes.set_title(f"{lines[0].cell.model}: momentum per cost", fontsize=9, loc="left")
     axes.legend(fontsize=7)
