@@ -24,9 +24,8 @@ from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
-DOCUMENTS = tuple(
-    HOME.parent / name for name in ("README.md", *(f"docs/{name}.md" for name in ("results", "benchmarks", "growth_window", "execution")))
-)
+PAGES = ("results", "benchmarks", "growth_window", "execution")
+DOCUMENTS = (HOME.parent / "README.md", *(HOME.parent / "docs" / f"{page}.md" for page in PAGES))
 HEADER = ("model", "setting", "weights %", "n", "error % ± SE", "paper ± SE", "difference in SE", "execution")
 _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
