@@ -11,11 +11,11 @@ EXPERIMENT = find("cost-redistribution")
 CELLS = EXPERIMENT.chosen("lenet5", None, None)
 
 
-def finished(tmp_path):
+def finished(tmp_path, error=0.7):
     rows = []
     for place, cell in enumerate(CELLS):
         for job in cell.jobs([0, 1]):
-            finish(job, tmp_path, 0.7 + 0.1 * place, macs_share=0.2 / (place + 1))
+            finish(job, tmp_path, error + 0.1 * place, macs_share=0.2 / (place + 1))
             rows.append(row_of(job.config, tmp_path / job.key))
     return rows
 
@@ -46,3 +46,9 @@ def test_rows_of_before_the_share_was_recorded(tmp_path):
     rows = [{**row, "macs_share": "", "processor_seconds": ""} for row in finished(tmp_path)]
     assert "| lenet5 | lambda 0 | 2 | 0.700 ± 0.000 | not measured | not measured |" in described(tmp_path, rows)
     assert not (tmp_path / "trade-lenet5.svg").exists(), "there is nothing to draw"
+
+
+def test_runs_that_guess_have_work_and_time_but_no_error(tmp_path):
+    text = described(tmp_path, finished(tmp_path, error=89.0))
+    assert "| lenet5 | lambda 0 | 2 |  | 20.00 ± 0.000 | 1.2 ± 0.000 |" in text
+    assert not (tmp_path / "trade-lenet5.svg").exists()

@@ -53,8 +53,11 @@ class Line:
 
     def runs(self, rows: Iterable[Row]) -> list[Row]:
         """The rows that the line sums up: of its setting, computed its way, and not collapsed."""
-        own = (row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution)
-        return [row for row in own if learned(row)]
+        return [row for row in self.all_runs(rows) if learned(row)]
+
+    def all_runs(self, rows: Iterable[Row]) -> list[Row]:
+        """The collapsed ones too."""
+        return [row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution]
 
     def cells(self) -> tuple[str, ...]:
         """The line as text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +17,18 @@ if TYPE_CHECKING:
 
 
 def describe(material: Material) -> str:
-    """Per setting: error, multiply-accumulates kept, processor seconds of a run; and a figure of error against seconds per model."""
+    """Per setting: error, multiply-accumulates kept, processor seconds of a run; and a figure of error against seconds per model.
+
+    Work and time count for all runs that came to their end: a few hundred steps of a large network may be no better than guessing.
+    """
     rows = []
     for line in material.table:
-        own = line.runs(material.rows)
+        own = [row for row in line.all_runs(material.rows) if math.isfinite(float(row["test_error"]))]
         rows.append(
             (
                 line.cell.model,
                 line.cell.label,
-                str(line.summary.n),
+                str(len(own)),
                 with_se(line.summary.mean, line.summary.se),
                 _mean(_column(own, "macs_share", 100), ".2f"),
                 _mean(_column(own, "processor_seconds"), ".1f"),
