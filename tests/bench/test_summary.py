@@ -28,3 +28,13 @@ def test_medians_of_the_right_records_with_goals(tmp_path):
     assert found["VGG16-D, forward + backward, batch 128", 3] == ["5.0x (5x)", ""]
     assert found["the same with SGD", 4] == ["6.0x", ""]
     assert found["the same over an epoch with growth windows", 5] == ["", ""]
+
+
+def test_real_masks_beside_their_bound(tmp_path):
+    rows = [
+        {"density": 0.1000001, "bound": 2.5, "bound_share": 0.8, "ratio": 2.0, "step_ratio": 2.1},
+        {"density": 0.05, "bound": 4.0, "bound_share": 0.7, "ratio": 2.8, "step_ratio": 2.9},
+    ]
+    write(tmp_path, "vgg16-d-masks", rows)
+    lines = summary.masks(tmp_path).splitlines()
+    assert lines[2:] == ["| 5% | 25% | 4.0x | 2.8x | 70% | 2.9x |", "| 10% | 40% | 2.5x | 2.0x | 80% | 2.1x |"]

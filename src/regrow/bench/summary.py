@@ -62,3 +62,14 @@ def _figure(records: list[Record], density: float, field: str, goal: float | Non
     if not found:
         return ""
     return f"{statistics.median(found):.1f}x" + (f" ({goal:g}x)" if goal else "")
+
+
+def masks(folder: Path) -> str:
+    """The Markdown table of real masks: the speed-up beside the bound from their multiply-accumulates."""
+    header = ("weights", "MACs kept", "bound", "forward + backward", "share of the bound", "with SGD")
+    rows = []
+    for record in sorted(json.loads((folder / "vgg16-d-masks.json").read_text())["rows"], key=lambda r: r["density"]):
+        bound, share = record["bound"], record["bound_share"]
+        kept = f"{100 / bound:.0f}%", f"{bound:.1f}x", f"{record['ratio']:.1f}x", f"{100 * share:.0f}%"
+        rows.append((f"{100 * record['density']:.3g}%", *kept, f"{record['step_ratio']:.1f}x"))
+    return markdown(header, rows)

@@ -33,8 +33,8 @@ DIVERGED = "diverged.json"
 
 Row = Mapping[str, Any]
 
-# Error (%) from which on a run counts as collapsed: no better than always naming the same class of ten.
-COLLAPSED = 80.0
+# Error (%) from which on a run counts as collapsed: what naming the same one of ten classes always gives, or worse (88.65 on MNIST).
+COLLAPSED = 88.0
 
 
 def setting_of(config: Config) -> dict[str, str]:
