@@ -7,12 +7,12 @@ from tests.support.manual import Manual
 from tests.support.views import update, view
 
 
-def test_each_sign_loses_the_floor_of_its_share():
+def test_each_sign_loses_the_floor_of_its_share_and_zeros_go():
     weight = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, -0.05, -0.15, -0.25, -0.35, 0.0, 0.0, 0.0])
     mask = torch.arange(14) < 12  # one present weight is exactly zero
     change = build("set", {}).update(update(view(weight, mask), rate=0.3))
-    assert change.removed[0].nonzero().squeeze(1).tolist() == [0, 1, 7]
-    assert int(change.grown[0].count_nonzero()) == 3
+    assert change.removed[0].nonzero().squeeze(1).tolist() == [0, 1, 7, 11]
+    assert int(change.grown[0].count_nonzero()) == 4
     assert not (change.grown[0] & mask & ~change.removed[0]).any()
 
 
@@ -40,3 +40,17 @@ def test_grown_weights_start_at_zero_without_momentum():
 def test_masks_are_erdos_renyi_and_no_number_of_steps_is_needed():
     run = Manual("set", [torch.rand(300, 784), torch.rand(100, 300), torch.rand(10, 100)], density=0.05, steps=None)
     assert [round(n / m.numel(), 4) for n, m in zip(run.counts, run.masks, strict=True)] == [0.0385, 0.1113, 0.919]
+
+
+def test_weights_stuck_at_zero_do_not_pile_up():
+    """Units without outgoing weights have no gradient: what grows there stays at zero, and must not stay for ever."""
+    torch.manual_seed(0)
+    weight, mask = torch.randn(40, 40), torch.rand(40, 40) < 0.1
+    dead = torch.arange(40) < 30
+    stuck = []
+    for seed in range(60):
+        change = build("set", {}).update(update(view(weight * mask, mask, seed=seed), rate=0.3))
+        mask = change.masks[0]
+        weight = torch.where(change.grown[0], torch.randn(40, 40) * ~dead[:, None], weight)
+        stuck.append(float(((weight == 0) & mask).sum() / mask.sum()))
+    assert max(stuck[-10:]) < 0.7, "left alone, nearly all would be"

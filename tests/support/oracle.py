@@ -88,7 +88,7 @@ def prune_globally(layers, p):
 
 
 def by_sign(layer, p):
-    gone = set()
+    gone = {i for i in layer["active"] if layer["weight"][i] == 0 and p > 0}
     for sign in (1, -1):
         side = [i for i in layer["active"] if layer["weight"][i] * sign > 0]
         gone |= lowest([abs(w) for w in layer["weight"]], floor(Fraction(p) * len(side) + Fraction(1, 10**9)), side)

@@ -87,9 +87,10 @@ def test_globally_the_smallest_of_all_layers_go_but_one_of_each_stays():
     assert [int(g.count_nonzero()) for g in gone] == [2, 3]
 
 
-def test_signs_lose_separately_and_zeros_stay():
+def test_signs_lose_separately_and_all_zeros_go():
     weight, mask = torch.tensor([1.0, 2.0, -1.0, -2.0, 0.0, 0.0]), torch.tensor([True] * 5 + [False])
-    assert Prune(select="sign")(update(view(weight, mask), rate=0.5))[0].nonzero().squeeze(1).tolist() == [0, 2]
+    assert Prune(select="sign")(update(view(weight, mask), rate=0.5))[0].nonzero().squeeze(1).tolist() == [0, 2, 4]
+    assert not Prune(select="sign")(update(view(weight, mask), rate=0.0))[0].any()
     everything = Prune(select="sign")(update(view(torch.tensor([1.0, -3.0])), rate=1.0))[0]
     assert everything.tolist() == [True, False]
 

@@ -15,7 +15,7 @@ def method(prune_rate: float = 0.3) -> Method:
 
     Erdos-Renyi masks, density_l ~ (n_in + n_out) / (n_in n_out), with the kernel in the sums for convolutions. Every epoch and per layer:
 
-        remove floor(zeta * #positive) smallest positive and floor(zeta * #negative) largest negative weights
+        remove floor(zeta * #positive) smallest positive and floor(zeta * #negative) largest negative weights, and all zeros between
         grow as many at uniformly random free positions, from value 0
 
     The authors keep the output layer dense: ``scope=Scope(dense=("@last",))``.

@@ -63,7 +63,7 @@ class Prune:
     """Remove the weights with the smallest score.
 
     ``select``: within each ``layer``; over the whole network (``global``); or within each layer separately for the
-    positive and the negative weights (``sign``, SET).
+    positive and the negative weights (``sign``, SET), where all that are exactly zero go as well.
     """
 
     score: Score = magnitude
@@ -83,7 +83,8 @@ class Prune:
         return smallest(scores_of(self.score, layer), count, layer.mask) if count > 0 else torch.zeros_like(layer.mask)
 
     def _by_sign(self, update: Update, layer: LayerView) -> Tensor:
-        scores, removed = scores_of(self.score, layer), torch.zeros_like(layer.mask)
+        # Weights grown in dead units stay at zero: with neither sign they would never go, and in the end all would be such.
+        scores, removed = scores_of(self.score, layer), layer.mask & (layer.weight == 0) & (update.rate > 0)
         for side in (layer.weight > 0, layer.weight < 0):
             among = side & layer.mask
             removed |= smallest(scores, math.floor(update.rate * int(among.count_nonzero()) + 1e-9), among)
