@@ -32,8 +32,10 @@ _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.
 
 def table(experiment: str, model: str) -> str:
     """The Markdown table of one experiment, from its raw rows."""
-    if experiment in ("probes", "stability"):
-        return probes() if experiment == "probes" else stability()
+    if experiment == "probes":
+        return probes()
+    if experiment == "stability":
+        return stability()
     if "/" in experiment:
         return (HOME / f"{experiment}.md").read_text()
     if experiment == "speed":

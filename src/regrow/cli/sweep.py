@@ -97,10 +97,8 @@ def conclude(outcomes: list[Outcome], folder: Path) -> int:
     for outcome in failed:
         print(f"failed twice: {outcome.job.key}: {outcome.error}")
     diverged = sum(bool(outcome.diverged) for outcome in outcomes)
-    ended = f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished" + (
-        f", {diverged} diverged" * bool(diverged)
-    )
-    print(f"{ended}; rows in {folder / 'runs.csv'}")
+    aside = f", {diverged} diverged" if diverged else ""
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished{aside}; rows in {folder / 'runs.csv'}")
     return 1 if failed else 0
 
 

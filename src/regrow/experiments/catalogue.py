@@ -126,7 +126,8 @@ def _as_rewired(config: Config) -> Config:
     """
     if config.sparse.method != "deep-r":
         return config
-    optimizer = replace(config.optimizer, lr=0.5, weight_decay=0.0, momentum=0.0, nesterov=False)
+    config = _without_momentum(config)
+    optimizer = replace(config.optimizer, lr=0.5, weight_decay=0.0)
     return replace(config, optimizer=optimizer, sparse=replace(config.sparse, distribution="erk"))
 
 

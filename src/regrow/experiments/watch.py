@@ -70,8 +70,12 @@ class SweepWatch:
     def ended(self, outcome: Outcome, again: bool) -> None:
         """One run ended."""
         self.done += not again
-        state = f"failed, {outcome.error}" if outcome.error else f"finished in {readable(outcome.seconds)}"
-        state = f"diverged, {outcome.diverged}" if outcome.diverged else state
+        if outcome.error:
+            state = f"failed, {outcome.error}"
+        elif outcome.diverged:
+            state = f"diverged, {outcome.diverged}"
+        else:
+            state = f"finished in {readable(outcome.seconds)}"
         more = "; will be tried once more" if again else ""
         left = self._left()
         self._say(f"[{self.done}/{self.total}] {outcome.job.key}: {state}{more}{f'; {left}' if left else ''}")
