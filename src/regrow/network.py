@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from regrow import randomness
 from regrow.errors import NonFiniteError, StateError
+from regrow.marks import count_of, positions
 from regrow.methods.method import StepView
 from regrow.momentum import reset_slots, shaped_slots
 from regrow.parameter import SparseParameter, momentum_scales
@@ -23,6 +24,7 @@ from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
 from regrow.topology.journal import Record, layer_record, pack, unpack
 from regrow.topology.redistribute import mean_momentum
+from regrow.topology.score import all_finite
 from regrow.topology.view import LayerView, Update
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class SparseNetwork:
     def density(self, layer: Layer) -> float:
         """Share of a layer's weights that exist."""
         mask = self.mask(layer)
-        return int(mask.count_nonzero()) / mask.numel()
+        return count_of(mask) / mask.numel()
 
     def view(self, index: int, place: int | None = None, mask: Tensor | None = None) -> LayerView:
         """What a criterion sees of layer ``index``; shadow weights, where there are any, take the place of the weights."""
@@ -135,7 +137,7 @@ class SparseNetwork:
     def start_over(self) -> None:
         """Let the present masks be the first ones: budget and history count from them."""
         masks = [self.mask(layer) for layer in self.layers]
-        self.counts = [int(mask.count_nonzero()) for mask in masks]
+        self.counts = [count_of(mask) for mask in masks]
         self.start_masks, self.ever_masks = [pack(mask) for mask in masks], [pack(mask) for mask in masks]
 
     def each(
@@ -227,7 +229,7 @@ class SparseNetwork:
             self._write(view, mask, again, window_stays_open)
         if update.targets is not None:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
-            present = [int(self.mask(layer).count_nonzero()) for layer in self.layers]
+            present = [count_of(self.mask(layer)) for layer in self.layers]
             self.counts = [taking_part.get(i, count) for i, count in enumerate(present)]
         self.memory = update.memory
         self.updates += 1
@@ -259,10 +261,16 @@ class SparseNetwork:
             reset_slots(_bands(slots, layer), lost, born, mask & ~born, None if seeds is None else _bands(seeds, layer))
             weight = _band(sparse.parameter.data, layer)
             started = born | regrown if grow is not None and grow.just_pruned == "zero" else born
-            weight.masked_fill_(lost | started, 0)
-            if grow is not None and grow.value:
-                weight.copy_(torch.where(started, view.memory["sign"].to(weight.dtype) * grow.value, weight))
+            gone, new = positions(lost), positions(started)
+            weight.put_(gone, weight.new_zeros(len(gone)))
+            weight.put_(new, self._first_values(view, new).to(weight))
         old.copy_(mask)
+
+    def _first_values(self, view: LayerView, new: Tensor) -> Tensor:
+        grow = self.settings.method.grow
+        if grow is None or not grow.value:
+            return torch.zeros(len(new))
+        return view.memory["sign"].take(new) * grow.value
 
     def _refresh_reach(self, update: Update) -> None:
         shadow = self.settings.method.shadow
@@ -276,7 +284,7 @@ class SparseNetwork:
     def _check_finite(self, views: list[LayerView], step: int) -> None:
         for view in views:
             for what, tensor in self._inspected(view):
-                if not bool(torch.isfinite(tensor).all()):
+                if not all_finite(tensor):
                     raise NonFiniteError(
                         f"{what} of layer {view.name} is not finite at topology update {self.updates} (step {step}): masks were left "
                         "as they are; lower the learning rate, clip gradients, or look for the first non-finite loss"
@@ -291,13 +299,13 @@ class SparseNetwork:
             yield "gradient", view.gradient
 
     def _check_first(self, masks: list[Tensor], counts: list[int]) -> None:
-        found, method = sum(int(mask.count_nonzero()) for mask in masks), self.settings.method
+        found, method = sum(count_of(mask) for mask in masks), self.settings.method
         if found > sum(counts) or (found < sum(counts) and method.budget != "upper bound"):
             raise StateError(f"method {method.name!r} starts with {found} weights where the budget is {sum(counts)}")
 
     def _check_budget(self, update: Update, change: Change) -> None:
         rule, name = self.settings.method.budget, self.settings.method.name
-        after = [int(mask.count_nonzero()) for mask in change.masks]
+        after = [count_of(mask) for mask in change.masks]
         total = sum(update.targets) if update.targets is not None else sum(view.nnz for view in update.layers)
         empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
         broken = sum(after) > total if rule == "upper bound" else sum(after) != total and rule != "free"

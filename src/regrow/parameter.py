@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, StateError
 from regrow.execution.masking import mask_
+from regrow.marks import positions
 from regrow.momentum import Group, Moments, family_of, shaped_slots
 
 
@@ -182,7 +183,7 @@ class SparseParameter:
     def _positions(self) -> Tensor:
         """Flat positions of present weights, found anew when the mask was written to."""
         if self._present is None or self._present[0] != self._mask._version:
-            self._present = (self._mask._version, self._mask.flatten().nonzero().flatten())
+            self._present = (self._mask._version, positions(self._mask))
         return self._present[1]
 
     def _announce(self, grad: Tensor) -> None:

@@ -18,7 +18,7 @@ def cases():
 
 
 def random_layers(seed, kind, largest=6):
-    """Layers with flat weight, mask, momentum and draws, and a shape [units, width]."""
+    """Layers with flat weight, mask, momentum, the seed of random growth, and a shape [units, width]."""
     rng = random.Random(f"{seed}{kind}")
     count = rng.randint(1, 5)
     return [_layer(rng, kind, place, count, 2 if kind == "tiny" else largest, seed) for place in range(count)]
@@ -33,14 +33,13 @@ def _layer(rng, kind, place, count, largest, seed):
     span = 1 if kind == "ties" else 40
     scale = 64 if kind == "over-full" and place < count // 2 else 1
     dead = kind == "dead" or (kind == "partly dead" and rng.random() < 0.5)
-    draws = randomness.uniform(torch.empty(numel), randomness.generator(seed % 1000, 0, "grow", place)).tolist()
     return {
         "units": units,
         "shape": (units, width),
         "weight": [rng.randint(-span, span) / 8 if i in chosen else 0.0 for i in range(numel)],
         "mask": [i in chosen for i in range(numel)],
         "momentum": [0.0 if dead else scale * rng.randint(-span, span) / 8 for _ in range(numel)],
-        "draws": draws,
+        "growth_seed": randomness.seed_of(seed % 1000, 0, "grow", place),
     }
 
 

@@ -3,6 +3,8 @@
 from fractions import Fraction
 from math import ceil, floor
 
+import numpy as np
+
 
 def allocate(desired, capacity):
     """Integers g with sum(g) == sum(desired), g <= capacity: excess goes equally to the layers with room."""
@@ -117,8 +119,17 @@ def grow(layers, free, counts, growth):
         return [{i for _, place, i in come if place == k} for k in range(len(layers))]
     if growth == "momentum-neuron":
         return [by_neuron(v, n, f) for v, n, f in zip(layers, counts, free, strict=True)]
-    key = "draws" if growth == "random" else "momentum"
-    return [highest([abs(s) for s in v[key]], n, f) for v, n, f in zip(layers, counts, free, strict=True)]
+    choose = at_random if growth == "random" else by_momentum
+    return [choose(v, n, f) for v, n, f in zip(layers, counts, free, strict=True)]
+
+
+def by_momentum(layer, count, free):
+    return highest([abs(m) for m in layer["momentum"]], count, free)
+
+
+def at_random(layer, count, free):
+    ranks = np.random.default_rng(layer["growth_seed"]).choice(len(free), count, replace=False, shuffle=False)
+    return {sorted(free)[rank] for rank in ranks}
 
 
 def update(layers, p, redistribution="momentum", growth="momentum", pruning="magnitude", reference=False):

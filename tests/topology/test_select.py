@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regrow.topology.select import largest, largest_overall, smallest, smallest_overall
+from regrow import randomness
+from regrow.topology.select import at_random, largest, largest_overall, smallest, smallest_overall
 from tests.support.examples import examples
 from tests.support.oracle import highest, lowest
 
@@ -47,3 +48,27 @@ def test_more_than_there_is_cannot_be_selected():
     with pytest.raises(ValueError, match="cannot select 3 entries out of 2"):
         largest(torch.ones(4), 3, torch.tensor([True, True, False, False]))
     assert not largest(torch.ones(4), -1, torch.ones(4, dtype=torch.bool)).any()
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(0, 1000), st.data())
+def test_a_random_choice_has_the_exact_count_and_stays_among_the_marked(marked, seed, data):
+    among = torch.tensor(marked)
+    count = data.draw(st.integers(0, int(among.sum())))
+    chosen, again = (at_random(count, among, randomness.generator(seed, "grow")) for _ in range(2))
+    assert int(chosen.sum()) == count
+    assert not (chosen & ~among).any()
+    assert torch.equal(chosen, again)
+
+
+def test_a_random_choice_takes_every_pair_equally_often():
+    among = torch.tensor([True, True, False, True, True])
+    draws = [tuple(at_random(2, among, randomness.generator(seed)).tolist()) for seed in range(3000)]
+    counts = [draws.count(pair) for pair in set(draws)]
+    # Six pairs, 500 expected of each, standard deviation 20.
+    assert len(counts) == 6
+    assert max(abs(count - 500) for count in counts) < 100
+
+
+def test_more_than_there_are_cannot_be_drawn():
+    with pytest.raises(ValueError, match="larger"):
+        at_random(3, torch.tensor([True, False]), torch.Generator())

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regrow.execution import native
+from regrow.marks import positions
 
 _KEPT_PLANS = 8  # map sizes kept per pattern and pass
 _numbers = itertools.count()
@@ -121,7 +122,7 @@ class SparsePattern:
         own = use == "weight_gradient" and self.gradient_mask is not None
         key, mask = ("weight_gradient", self.gradient_mask) if own else ("forward", self.mask)
         if key not in self._positions:
-            self._positions[key] = mask.flatten().nonzero().flatten().to(torch.int32)
+            self._positions[key] = positions(mask).to(torch.int32)
         return self._positions[key]
 
     def plan(self, use: str, rows: int, cols: int) -> NativePlan:

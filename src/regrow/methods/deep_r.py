@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.execution.masking import mask_
+from regrow.marks import positions
 from regrow.methods import options
 from regrow.methods.method import Method, StepView
 from regrow.topology import score
@@ -35,8 +37,9 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
     options.at_least("noise", noise, 0)
 
     def shake(layer: StepView) -> None:
-        drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
-        layer.weight.add_(drawn * layer.mask, alpha=layer.lr * noise)
+        active = positions(layer.mask)
+        drawn = randomness.normal(layer.weight.take(active), layer.rng("noise", layer.index))
+        layer.weight.put_(active, drawn * (layer.lr * noise), accumulate=True)
 
     return Method(
         name="deep-r",
@@ -70,6 +73,8 @@ def pull_to_zero(l1: float) -> Callable[[StepView], None]:
     """The l1 prior: active connections are drawn to zero by alpha."""
 
     def pull(layer: StepView) -> None:
-        layer.grad.add_(sign_of(layer) * layer.mask, alpha=l1)
+        push = sign_of(layer)
+        mask_(push, layer.mask.view(torch.uint8))
+        layer.grad.add_(push, alpha=l1)
 
     return pull

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regrow.marks import count_of
 from regrow.topology.grow import Grow
 from regrow.topology.prune import Pruning
 from regrow.topology.redistribute import Redistribute
@@ -35,7 +36,7 @@ def rewire(update: Update, prune: Pruning | None, redistribute: Redistribute | N
     layers = update.layers
     removed = prune(update) if prune else [torch.zeros_like(layer.mask) for layer in layers]
     for layer, gone in zip(layers, removed, strict=True):
-        layer.removed = int(gone.count_nonzero())
+        layer.removed = count_of(gone)
     if grow is None:
         grown = [torch.zeros_like(layer.mask) for layer in layers]
     else:
@@ -57,7 +58,7 @@ def _growth(update: Update, removed: list[Tensor], redistribute: Redistribute | 
         return [max(0, end - left) for end, left in zip(ends, after, strict=True)]
     total = sum(ends) - sum(after)
     rooms = [grow.room(view, gone) for view, gone in zip(layers, removed, strict=True)]
-    capacity = [int(grow.preferred(view, room).count_nonzero()) for view, room in zip(layers, rooms, strict=True)]
+    capacity = [count_of(grow.preferred(view, room)) for view, room in zip(layers, rooms, strict=True)]
     if sum(capacity) < total:
-        capacity = [int(room.count_nonzero()) for room in rooms]
+        capacity = [count_of(room) for room in rooms]
     return redistribute(layers, total, capacity)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from regrow.marks import count_of
 from regrow.topology.redistribute import allocate
 from regrow.topology.score import Score, random, scores_of
-from regrow.topology.select import largest, largest_overall
+from regrow.topology.select import at_random, largest, largest_overall
 from regrow.topology.view import LayerView
 
 
@@ -59,17 +60,23 @@ class Grow:
     def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
         if count <= 0:
             return torch.zeros_like(room)
-        scores = scores_of(self.score, layer)
         if self.select == "neuron":
-            return _by_neuron(layer, scores, room, count)
+            return _by_neuron(layer, scores_of(self.score, layer), room, count)
+        take = self._taker(layer)
         best = self.preferred(layer, room)
-        first = largest(scores, min(count, int(best.count_nonzero())), best)
-        left = count - int(first.count_nonzero())
-        return first | largest(scores, left, room & ~first) if left else first
+        at_first = min(count, count_of(best))
+        first = take(at_first, best)
+        return first | take(count - at_first, room & ~first) if count > at_first else first
+
+    def _taker(self, layer: LayerView) -> Callable[[int, Tensor], Tensor]:
+        if self.score is random:  # an order of all weights would be drawn for nothing
+            return lambda count, among: at_random(count, among, layer.rng("grow", layer.index))
+        scores = scores_of(self.score, layer)
+        return lambda count, among: largest(scores, count, among)
 
     def _anywhere(self, layers: Sequence[LayerView], rooms: list[Tensor], total: int) -> list[Tensor]:
         best = [self.preferred(layer, room) for layer, room in zip(layers, rooms, strict=True)]
-        enough = sum(int(b.count_nonzero()) for b in best) >= total
+        enough = sum(count_of(b) for b in best) >= total
         return largest_overall([scores_of(self.score, layer) for layer in layers], total, best if enough else rooms)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regrow.marks import count_of
 from regrow.topology.view import LayerView
 
 
@@ -64,25 +65,25 @@ def unpack(bits: Tensor, shape: torch.Size) -> Tensor:
 
 def distance(a: Tensor, b: Tensor) -> float:
     """Share of weights not common to two masks: |a xor b| / (|a| + |b|), from 0 (equal) to 1 (disjoint)."""
-    total = int(a.count_nonzero()) + int(b.count_nonzero())
-    return int((a ^ b).count_nonzero()) / total if total else 0.0
+    total = count_of(a) + count_of(b)
+    return count_of(a ^ b) / total if total else 0.0
 
 
 def layer_record(
     view: LayerView, mask: Tensor, removed: Tensor, grown: Tensor, share: float | None, start: Tensor, ever: Tensor
 ) -> LayerRecord:
     """What one update did to one layer; ``view.mask`` is the mask before it."""
-    after = int(mask.count_nonzero())
+    after = count_of(mask)
     return LayerRecord(
         layer=view.name,
         before=view.nnz,
-        removed=int(removed.count_nonzero()),
-        grown=int(grown.count_nonzero()),
-        regrown_at_once=int((removed & grown).count_nonzero()),
+        removed=count_of(removed),
+        grown=count_of(grown),
+        regrown_at_once=count_of(removed & grown),
         after=after,
         density=after / view.numel,
         momentum_share=share,
         distance_to_start=distance(mask, start),
         distance_to_previous=distance(mask, view.mask),
-        ever_active=int(ever.count_nonzero()) / view.numel,
+        ever_active=count_of(ever) / view.numel,
     )

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regrow.marks import count_of
 from regrow.topology.score import Score, magnitude, scores_of
 from regrow.topology.select import largest, smallest, smallest_overall
 from regrow.topology.view import LayerView, Update
@@ -87,7 +88,7 @@ class Prune:
         scores, removed = scores_of(self.score, layer), layer.mask & (layer.weight == 0) & (update.rate > 0)
         for side in (layer.weight > 0, layer.weight < 0):
             among = side & layer.mask
-            removed |= smallest(scores, math.floor(update.rate * int(among.count_nonzero()) + 1e-9), among)
+            removed |= smallest(scores, math.floor(update.rate * count_of(among) + 1e-9), among)
         return keep_one(layer, removed, scores)
 
     def _globally(self, update: Update) -> list[Tensor]:
@@ -103,13 +104,13 @@ class Prune:
 def globally_smallest(layers: list[LayerView], scores: list[Tensor], count: int) -> list[Tensor]:
     """Mark the ``count`` present weights with the smallest scores over all layers, leaving one in each."""
     among = [layer.mask & ~largest(s, 1, layer.mask) for layer, s in zip(layers, scores, strict=True)]
-    room = sum(int(a.count_nonzero()) for a in among)
+    room = sum(count_of(a) for a in among)
     return smallest_overall(scores, min(count, room), among)
 
 
 def keep_one(layer: LayerView, removed: Tensor, scores: Tensor) -> Tensor:
     """Take the highest-scored weight back if ``removed`` would empty the layer."""
-    if int(removed.count_nonzero()) < layer.nnz:
+    if count_of(removed) < layer.nnz:
         return removed
     return removed & ~largest(scores, 1, layer.mask)
 
@@ -134,7 +135,7 @@ class Threshold:
         for layer in update.layers:
             scores = magnitude(layer)
             removed.append(keep_one(layer, layer.mask & (scores < height), scores))
-        self._steer(update, sum(int(r.count_nonzero()) for r in removed))
+        self._steer(update, sum(count_of(r) for r in removed))
         return removed
 
     def _steer(self, update: Update, count: int) -> None:
@@ -151,8 +152,8 @@ def sign_crossing(update: Update) -> list[Tensor]:
     """Remove weights whose sign left the one fixed for their position (DEEP-R: theta < 0)."""
     removed = []
     for layer in update.layers:
-        sign = layer.memory["sign"].to(layer.weight.dtype)
-        removed.append(keep_one(layer, layer.mask & (layer.weight * sign < 0), layer.weight * sign))
+        theta = layer.weight * layer.memory["sign"].to(layer.weight.dtype)
+        removed.append(keep_one(layer, layer.mask & (theta < 0), theta))
     return removed
 
 

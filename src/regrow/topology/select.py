@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from regrow.marks import positions
 
 
 def largest(scores: Tensor, count: int, among: Tensor) -> Tensor:
@@ -21,9 +24,8 @@ def largest(scores: Tensor, count: int, among: Tensor) -> Tensor:
     chosen = torch.zeros_like(among, memory_format=torch.contiguous_format)
     if count <= 0:
         return chosen
-    positions = among.reshape(-1).nonzero().squeeze(1)
-    values = scores.reshape(-1)[positions]
-    chosen.view(-1)[positions[_top(values, count)]] = True
+    candidates = positions(among)
+    chosen.view(-1)[candidates[_top(scores.take(candidates), count)]] = True
     return chosen
 
 
@@ -44,6 +46,20 @@ def smallest_overall(scores: Sequence[Tensor], count: int, among: Sequence[Tenso
     return largest_overall([-s for s in scores], count, among)
 
 
+def at_random(count: int, among: Tensor, source: torch.Generator) -> Tensor:
+    """Mark ``count`` of the entries marked in ``among``, each set of them equally likely: only as many numbers as needed are drawn.
+
+    Example:
+        >>> at_random(2, torch.tensor([True, False, True]), torch.Generator()).tolist()
+        [True, False, True]
+    """
+    chosen = torch.zeros_like(among, memory_format=torch.contiguous_format)
+    candidates = positions(among)
+    ranks = np.random.default_rng(source.initial_seed()).choice(len(candidates), count, replace=False, shuffle=False)
+    chosen.view(-1)[candidates[torch.from_numpy(ranks).to(candidates.device)]] = True
+    return chosen
+
+
 def _top(values: Tensor, count: int) -> Tensor:
     """Indices of the ``count`` largest values, ties to the lowest index."""
     total = values.numel()
@@ -52,6 +68,6 @@ def _top(values: Tensor, count: int) -> Tensor:
     if count == total:
         return torch.arange(total, device=values.device)
     boundary = values.topk(count, sorted=False).values.min()  # kthvalue takes longer, several times for few
-    above = (values > boundary).nonzero().squeeze(1)
-    ties = (values == boundary).nonzero().squeeze(1)
+    above = positions(values > boundary)
+    ties = positions(values == boundary)
     return torch.cat([above, ties[: count - above.numel()]])

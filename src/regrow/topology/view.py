@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.marks import count_of
 
 Need = Literal["gradient", "momentum", "present momentum"]
 F = TypeVar("F", bound=Callable)
@@ -76,7 +77,7 @@ class LayerView:
     @cached_property
     def nnz(self) -> int:
         """Number of present weights before the update."""
-        return int(self.mask.count_nonzero())
+        return count_of(self.mask)
 
     @property
     def missing(self) -> int:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from regrow.handle import Handle
+from regrow.marks import positions
 
 # In a growth window the handle averages the whole gradient of the sparse layers besides, in single precision.
 _WINDOW_BYTES = 4
@@ -40,7 +41,7 @@ class SparseTraffic:
         if sparse is None or sparse.reach is not None:
             return None
         if id(parameter) not in self._indices:
-            self._indices[id(parameter)] = _storage_order(sparse.mask).nonzero().squeeze(1)
+            self._indices[id(parameter)] = positions(_storage_order(sparse.mask))
         return self._indices[id(parameter)]
 
 
