@@ -9,24 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from regrow.analysis.features import BINS, histogram
+from regrow.figure import blank, save
 
 COLUMNS = 6
 
 
 def draw_specialisation(
-    dense: Mapping[str, np.ndarray], sparse: Mapping[str, np.ndarray], title: str, path: Path
+    dense: Mapping[str, np.ndarray], sparse: Mapping[str, np.ndarray], title: str, stem: Path
 ) -> list[Path]:
-    """Write SVG and PNG beside ``path`` (its ending is replaced)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Write ``stem.svg`` and ``stem.png``."""
     columns = min(COLUMNS, len(dense))
     rows = math.ceil(len(dense) / columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(1.9 * columns + 0.6, 2.1 * rows + 0.9), squeeze=False, sharey=True, layout="constrained"
-    )
+    figure = blank(1.9 * columns + 0.6, 2.1 * rows + 0.9)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     height = BINS[1] - BINS[0]
     for axes, name in zip(grid.flat, dense, strict=False):
         for values, side, colour, label in ((dense[name], -1, "C0", "dense"), (sparse[name], 1, "C1", "sparse")):
@@ -45,8 +40,4 @@ def draw_specialisation(
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8)
     figure.suptitle(f"{title} (dashed: mean)", fontsize=10)
     figure.supylabel("specialisation S", fontsize=8)
-    written = [path.with_suffix(ending) for ending in (".svg", ".png")]
-    for target in written:
-        figure.savefig(target, dpi=150)
-    plt.close(figure)
-    return written
+    return save(figure, stem)

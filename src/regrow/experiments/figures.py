@@ -10,6 +10,7 @@ from regrow.experiments.experiment import Experiment, split_label
 from regrow.experiments.statistics import Z95
 from regrow.experiments.tables import Line
 from regrow.experiments.targets import COMPETITORS
+from regrow.figure import blank, save
 
 ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
@@ -28,28 +29,6 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
         _KINDS[experiment.figure](figure, model, lines)
         figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
         written += save(figure, folder / f"{experiment.name}-{model}")
-    return written
-
-
-def blank(width: float, height: float) -> Any:
-    """An empty figure, in inches."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "regrow"  # the same rows give the same file
-    import matplotlib.pyplot as plt
-
-    return plt.figure(figsize=(width, height), layout="constrained")
-
-
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as SVG and PNG, and close it."""
-    import matplotlib.pyplot as plt
-
-    written = [stem.with_name(f"{stem.name}.{ending}") for ending in ("svg", "png")]
-    for path in written:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
     return written
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regrow.experiments.figures import ERROR, blank, save
+from regrow.experiments.figures import ERROR
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import Z95, Summary, summarise
 from regrow.experiments.tables import Line, markdown, with_se
+from regrow.figure import blank, save
 
 if TYPE_CHECKING:
     from regrow.experiments.extras import Material
