@@ -18,7 +18,7 @@ def labelled(name, **wanted):
 def test_names():
     assert list(EXPERIMENTS) == [
         "mnist-compression", "mnist-methods", "cifar-snip", "cifar-wrn28", "imagenet", "dense-equivalence", "ablation",
-        "sensitivity", "features", "growth-window", "cost-redistribution",
+        "sensitivity", "features", "growth-window", "cost-redistribution", "cifar-check",
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="did you mean 'ablation'"):
         find("ablatoin")
@@ -110,3 +110,10 @@ class TestNarrowing:
             find("mnist-compression").chosen("lenet-5", None, None)
         with pytest.raises(ConfigurationError, match=r"no density 0.5; it has 0\.01, "):
             find("mnist-compression").chosen("lenet300", [0.5], None)
+
+
+def test_the_check_has_every_cifar_network_of_the_paper_and_room_for_updates():
+    cells = find("cifar-check").cells()
+    assert {c.model for c in cells} == {*targets.CIFAR_SNIP, "wrn-28-2"}
+    assert all(c.config.max_steps // c.config.sparse.update_every >= 1 for c in cells)
+    assert all(c.config.max_steps * c.config.data.batch <= 50_000 for c in cells)

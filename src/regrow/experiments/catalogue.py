@@ -1,4 +1,4 @@
-"""Every table and figure of the paper as an experiment, and two questions of our own."""
+"""Every table and figure of the paper as an experiment, and three questions of our own."""
 
 from __future__ import annotations
 
@@ -218,6 +218,21 @@ def _cost_redistribution() -> list[Cell]:
     return cells
 
 
+# An epoch of batch 128, or what the widest networks do in minutes on two cores.
+_FIRST_STEPS = {"wrn-16-8": 100, "wrn-16-10": 100, "wrn-22-8": 100}
+
+
+def _cifar_check() -> list[Cell]:
+    """The first epoch or less of every CIFAR-10 network of the paper, with updates often enough for several to take place."""
+    cells = []
+    for name in (name for name in PRESETS if name.startswith("cifar-")):
+        base = _preset(name)
+        thin = replace(base.sparse, update_every=30, window_tolerance=0.1, execution="sparse")
+        config = replace(base, max_steps=_FIRST_STEPS.get(base.model, 352), sparse=thin)
+        cells.append(Cell(base.model, "sparse momentum", thin.density, config))
+    return cells
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
@@ -240,6 +255,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("features", "appendix: class specialisation of channels", 1, _features, "bars"),
         Experiment("growth-window", "ours: dense gradients in a window or in every step", 10, _growth_window, "bars"),
         Experiment("cost-redistribution", "ours: momentum per cost of a weight", 5, _cost_redistribution, "bars"),
+        Experiment("cifar-check", "ours: the CIFAR-10 networks begin to learn", 1, _cifar_check, "bars"),
     )
 }
 
