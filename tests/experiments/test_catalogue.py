@@ -83,7 +83,7 @@ def test_wrn28_follows_the_protocol_of_dsrs_authors():
     cells = find("cifar-wrn28").cells()
     assert {c.config.sparse.scope for c in cells} == {"partially-dense-cifar"}
     assert {c.config.data.train_split for c in cells} == {"train+val"}
-    assert next(c.config.sparse.options for c in cells if c.config.sparse.method == "set") == {"prune_rate": 0.138}
+    assert {c.config.sparse.distribution for c in cells if c.config.sparse.method in ("set", "dsr")} == {"uniform"}
 
 
 def test_sensitivity_covers_both_sweeps():
@@ -117,3 +117,24 @@ def test_the_check_has_every_cifar_network_of_the_paper_and_room_for_updates():
     assert {c.model for c in cells} == {*targets.CIFAR_SNIP, "wrn-28-2"}
     assert all(c.config.max_steps // c.config.sparse.update_every >= 1 for c in cells)
     assert all(c.config.max_steps * c.config.data.batch <= 50_000 for c in cells)
+
+
+def test_methods_that_dsr_s_authors_compare_have_their_settings():
+    wrn = {c.label: c.config for c in labelled("cifar-wrn28", density=0.1)}
+    assert (wrn["set"].sparse.update_every, wrn["dsr"].sparse.update_every) == (100, 100)
+    assert wrn["set"].sparse.options == {
+        "prune_rate": 0.138,
+        "by_sign": False,
+        "stop": 0.95,
+        "stages": [0.125, 0.4, 0.7],
+    }
+    assert (wrn["deep-r"].optimizer.weight_decay, wrn["deep-r"].sparse.options["signs"]) == (0.0, "free")
+    large = {c.label.split()[-1]: c.config for c in labelled("imagenet", density=0.2) if c.label.startswith("part")}
+    assert large["dsr"].sparse.options == {"target": 400_000, "stages": [0.25, 0.5, 0.75]}
+    assert (large["set"].sparse.update_every, large["set"].sparse.options["prune_rate"]) == (1000, 0.089)
+    assert large["deep-r"].optimizer.weight_decay == 1e-4
+
+
+def test_only_the_tuned_ten_percent_run_has_batches_of_288():
+    batches = {c.density: (c.config.data.batch, c.config.optimizer.lr) for c in labelled("imagenet", label="tuned")}
+    assert batches == {1.0: (256, 0.1), 0.1: (288, 0.1125), 0.2: (256, 0.1), 0.3: (256, 0.1)}

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regrow.errors import ConfigurationError
 from regrow.methods import build
 from regrow.methods.method import StepView
 from tests.support.manual import Manual
@@ -69,3 +70,41 @@ def test_the_ever_active_share_counts_every_update_also_those_not_journalled():
             share = float(union.float().mean())
     assert len(run.handle.journal) == 2
     assert run.handle.journal[1].layers[0].ever_active == pytest.approx(share)
+
+
+def test_a_free_weight_starts_at_zero_takes_either_sign_and_goes_when_it_changes():
+    run = Manual(
+        "deep-r", [[[0.05, -2.0, 0.0]]], [[[1, 1, 0]]], {"noise": 0.0, "l1": 0.0, "signs": "free"}, plain_sgd(0.1)
+    )
+    run.step([[1.0, 0.0, 0.0]])
+    assert run.masks[0][0].tolist() == [False, True, True]  # never where one was just removed
+    assert run.weights[0][0].tolist() == [0.0, -2.0, 0.0]
+    run.step([[0.0, 0.0, 7.0]])
+    assert run.weights[0][0].tolist() == pytest.approx([0.0, -2.0, -0.7])
+    run.step([[0.0, 0.0, -20.0]])
+    assert run.masks[0][0].tolist() == [True, True, False]
+
+
+def test_the_temperature_of_a_stage_sets_the_noise_whatever_the_learning_rate():
+    method = build("deep-r", {"temperature": [0.5, 0.02], "stages": [0.5]})
+    for progress, deviation in ((0.0, 0.1), (0.49, 0.1), (0.5, 0.02)):
+        weight, mask = torch.zeros(4000), torch.ones(4000, dtype=torch.bool)
+        rng = lambda *key: torch.Generator().manual_seed(1)  # noqa: E731
+        method.perturb(StepView(0, weight, weight, mask, mask, 7.0, {}, rng, progress))
+        assert float(weight.std()) == pytest.approx(deviation, rel=0.05)
+
+
+def test_masks_stay_after_the_stop():
+    options = {"noise": 5.0, "stop": 0.5}
+    run = Manual("deep-r", [torch.randn(10, 10)], density=0.2, options=options, optimizer=plain_sgd(0.5), steps=20)
+    masks = [run.step(torch.randn(10, 10)).masks[0] for _ in range(20)]
+    assert not torch.equal(masks[3], masks[9])
+    assert all(torch.equal(mask, masks[9]) for mask in masks[10:])
+
+
+def test_bad_stages_are_refused():
+    with pytest.raises(ConfigurationError, match="one temperature more than there are stages"):
+        build("deep-r", {"temperature": [1e-5], "stages": [0.5]})
+    for bad in ([0.5, 0.2], [0.0], "0.5", [1.0]):
+        with pytest.raises(ConfigurationError, match="stages must be increasing shares"):
+            build("deep-r", {"stages": bad})

@@ -54,3 +54,17 @@ def test_weights_stuck_at_zero_do_not_pile_up():
         weight = torch.where(change.grown[0], torch.randn(40, 40) * ~dead[:, None], weight)
         stuck.append(float(((weight == 0) & mask).sum() / mask.sum()))
     assert max(stuck[-10:]) < 0.7, "left alone, nearly all would be"
+
+
+def test_without_signs_each_layer_loses_its_smallest_weights():
+    weight = torch.tensor([0.1, 0.2, 0.3, 0.4, -0.5, -0.6, -0.7, -0.8, -0.9, -1.0])
+    change = build("set", {"by_sign": False}).update(update(view(weight, torch.ones(10, dtype=torch.bool)), rate=0.3))
+    assert change.removed[0].nonzero().squeeze(1).tolist() == [0, 1, 2]
+
+
+def test_the_period_doubles_at_the_stages_and_ends_at_the_stop():
+    options = {"stages": [0.25, 0.5], "stop": 0.8}
+    run = Manual("set", [torch.rand(10, 10)], density=0.5, options=options, steps=80, update_every=5)
+    for _ in range(80):
+        run.step()
+    assert [record.step for record in run.handle.journal] == [5, 10, 15, 20, 30, 40, 60]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regrow.config import Config
@@ -66,8 +66,41 @@ def _cifar_snip() -> list[Cell]:
     return cells
 
 
-# DSR's authors chose SET's removal rate so that as many weights move as in DSR: density % -> rate.
-_SET_RATES = {10: 0.138, 20: 0.07, 30: 0.046, 40: 0.034, 50: 0.028}
+@dataclass(frozen=True)
+class Comparison:
+    """How DSR's authors ran the methods that they compare, on one network.
+
+    ``moved``: weights per update of DSR; ``set_rates``: SET's removal rate by density in %, so that as many move. Both have the same
+    ``period`` in steps, doubled at each of the ``stages``; DEEP-R cools down at these.
+    """
+
+    moved: int
+    set_rates: dict[int, float]
+    period: int
+    stages: tuple[float, float, float]
+    deep_r_decay: float
+
+    def of(self, base: Config, method: str, percent: float) -> Config:
+        """A configuration with a method in their setting; other methods keep their own."""
+        stages = list(self.stages)  # as files give it back
+        options: dict[str, dict[str, Any]] = {
+            "dsr": {"target": self.moved, "stages": stages},
+            "set": {"prune_rate": self.set_rates[int(percent)], "by_sign": False, "stop": 0.95, "stages": stages},
+            "deep-r": {"signs": "free", "temperature": _TEMPERATURES, "stop": 0.95, "stages": stages},
+        }
+        config = sparse(base, method, percent / 100, **options.get(method, {}))
+        if method in ("dsr", "set"):
+            config = replace(config, sparse=replace(config.sparse, update_every=self.period, distribution="uniform"))
+        config = _without_momentum(config)
+        decay = self.deep_r_decay if method == "deep-r" else config.optimizer.weight_decay
+        return replace(config, optimizer=replace(config.optimizer, weight_decay=decay))
+
+
+_TEMPERATURES = [1e-5, 1e-8, 1e-12, 1e-15]
+_ON_WRN28 = Comparison(
+    20_000, {10: 0.138, 20: 0.07, 30: 0.046, 40: 0.034, 50: 0.028}, 100, (0.125, 0.4, 0.7), deep_r_decay=0.0
+)
+_ON_RESNET50 = Comparison(400_000, {10: 0.14, 20: 0.089}, 1000, (0.25, 0.5, 0.75), deep_r_decay=1e-4)
 
 
 def _wrn28() -> list[Cell]:
@@ -75,9 +108,7 @@ def _wrn28() -> list[Cell]:
     cells = [Cell("wrn-28-2", "dense", 1.0, sparse(base, "dense"), targets.DENSE_WRN28)]
     for method, curve in targets.WRN28.items():
         for percent, target in curve.items():
-            options = {"dsr": {"target": 20_000}, "set": {"prune_rate": _SET_RATES[int(percent)]}}.get(method, {})
-            config = _without_momentum(sparse(base, method, percent / 100, **options))
-            cells.append(Cell("wrn-28-2", method, percent / 100, config, target))
+            cells.append(Cell("wrn-28-2", method, percent / 100, _ON_WRN28.of(base, method, percent), target))
     return cells
 
 
@@ -98,6 +129,7 @@ def _imagenet() -> list[Cell]:
             )
     for percent, target in paper["tuned"].items():
         config = sparse(tuned, density=percent / 100, prune_rate=0.5) if percent < 100 else sparse(tuned, "dense")
+        config = config if percent == 10 else _in_batches_of_256(config)
         cells.append(Cell("resnet50", "tuned", percent / 100, config, target))
     # The ablation's column for this network: single runs, here because they cost what the others here cost.
     for (redistribution, growth), row in list(targets.ABLATION.items())[1:]:
@@ -107,9 +139,15 @@ def _imagenet() -> list[Cell]:
 
 
 def _partly(base: Config, method: str, percent: float) -> Config:
-    """DSR's setting: first convolution and shortcuts dense; N_p as its authors chose it."""
-    config = sparse(base, method, percent / 100, **({"target": 400_000} if method == "dsr" else {}))
-    return replace(_without_momentum(config), sparse=replace(config.sparse, scope="partially-dense"))
+    """DSR's setting: first convolution and shortcuts dense."""
+    config = _ON_RESNET50.of(base, method, percent)
+    return replace(config, sparse=replace(config.sparse, scope="partially-dense"))
+
+
+def _in_batches_of_256(config: Config) -> Config:
+    """Only the 10% run has batches of 288, by the released logs; the learning rate per sample is the same."""
+    rate = config.optimizer.lr * 256 / config.data.batch
+    return replace(config, data=replace(config.data, batch=256), optimizer=replace(config.optimizer, lr=rate))
 
 
 def _without_momentum(config: Config) -> Config:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.errors import ConfigurationError
 from regrow.execution.masking import mask_
 from regrow.marks import positions
 from regrow.methods import options
@@ -15,10 +17,19 @@ from regrow.methods.method import Method, StepView
 from regrow.topology import score
 from regrow.topology.grow import Grow
 from regrow.topology.prune import sign_crossing
-from regrow.topology.schedule import When
+from regrow.topology.schedule import When, steps
+
+_NOISE_RATE = 0.01
 
 
-def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
+def method(
+    l1: float = 1e-5,
+    noise: float = 1e-5,
+    signs: str = "fixed",
+    temperature: Sequence[float] = (),
+    stages: Sequence[float] = (),
+    stop: float = 1.0,
+) -> Method:
     r"""Deep rewiring (Bellec et al. 2018).
 
     Each position k has a fixed random sign s_k and theta_k; w_k = s_k theta_k if theta_k > 0, else the connection is dormant.
@@ -32,14 +43,29 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
     Args:
         l1: alpha, strength of the l1 prior.
         noise: scale of the gradient noise.
+        signs: ``fixed`` per position, or ``free``, as DSR's authors read the method to compare with it: weights start at 0, where none was
+            removed in this step, and go when their sign changes from one step to the next.
+        temperature: T of each stage; noise is then sqrt(2 * 0.01 * T) nu_k, whatever the learning rate. Theirs: 1e-5, 1e-8, 1e-12, 1e-15.
+        stages: shares of the run at which the next temperature begins.
+        stop: share of the run after which masks stay.
     """
     options.at_least("l1", l1, 0)
     options.at_least("noise", noise, 0)
+    options.one_of("signs", signs, ("fixed", "free"))
+    options.stages("stages", stages)
+    options.within("stop", stop, 0, 1, open_low=True)
+    _check_temperature(temperature, stages)
+    free = signs == "free"
+
+    def scale(layer: StepView) -> float:
+        if not temperature:
+            return layer.lr * noise
+        return math.sqrt(2 * _NOISE_RATE * steps(temperature, stages)(layer.progress))
 
     def shake(layer: StepView) -> None:
         active = positions(layer.mask)
         drawn = randomness.normal(layer.weight.take(active), layer.rng("noise", layer.index))
-        layer.weight.put_(active, drawn * (layer.lr * noise), accumulate=True)
+        layer.weight.put_(active, drawn * scale(layer), accumulate=True)
 
     return Method(
         name="deep-r",
@@ -47,14 +73,23 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         year=2018,
         summary="random walk; a weight that crosses zero is replaced by a random one",
         prepare=fix_signs,
-        adjust=pull_to_zero(l1),
+        adjust=pull_to_zero(l1, free),
         perturb=shake,
         prune=sign_crossing,
-        grow=Grow(score.random, just_pruned="zero", value=1e-12),
-        when=When(1, journal_every=100),
-        rate_needs_steps=False,
+        grow=Grow(score.random, "layer", "not-just-pruned" if free else "missing", "zero", 0.0 if free else 1e-12),
+        when=When(1, until=stop, journal_every=100),
+        rate_needs_steps=stop < 1 or bool(temperature),
         extra_memory="1 byte per weight (signs)",
     )
+
+
+def _check_temperature(temperature: Sequence[float], stages: Sequence[float]) -> None:
+    if temperature and len(temperature) != len(stages) + 1:
+        raise ConfigurationError(
+            f"temperature has {len(temperature)} values and stages {len(stages)}: one temperature more than there are stages"
+        )
+    for value in temperature:
+        options.at_least("temperature", value, 0)
 
 
 def fix_signs(layer: StepView) -> None:
@@ -69,10 +104,12 @@ def sign_of(layer: StepView) -> Tensor:
     return layer.memory["sign"].to(layer.weight.dtype)
 
 
-def pull_to_zero(l1: float) -> Callable[[StepView], None]:
-    """The l1 prior: active connections are drawn to zero by alpha."""
+def pull_to_zero(l1: float, free: bool = False) -> Callable[[StepView], None]:
+    """The l1 prior: active connections are drawn to zero by alpha. ``free`` signs are those before this step."""
 
     def pull(layer: StepView) -> None:
+        if free:
+            layer.memory["sign"] = layer.weight.sign().to(torch.int8)
         push = sign_of(layer)
         mask_(push, layer.mask.view(torch.uint8))
         layer.grad.add_(push, alpha=l1)

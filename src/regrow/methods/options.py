@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from regrow.errors import ConfigurationError, unknown
 
@@ -29,6 +29,13 @@ def ordered(first: str, low: float, second: str, high: float) -> None:
     within(second, high, 0, 1)
     if not low < high:
         raise ConfigurationError(f"{first} must lie before {second}, got {low!r} and {high!r}")
+
+
+def stages(name: str, value: Sequence[float]) -> None:
+    """Refuse what is not a list of increasing shares of the run."""
+    numbers = isinstance(value, (list, tuple)) and all(isinstance(share, (int, float)) for share in value)
+    if not numbers or not all(0 < share < 1 for share in value) or list(value) != sorted(set(value)):
+        raise ConfigurationError(f"{name} must be increasing shares of the run between 0 and 1, got {value!r}")
 
 
 def one_of(name: str, value: str, valid: Collection[str]) -> None:

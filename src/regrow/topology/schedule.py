@@ -83,6 +83,16 @@ class When:
     journal_every: int = 1
 
 
+def doubling(stages: Sequence[float]) -> tuple[tuple[float, int], ...]:
+    """A stretch that doubles the interval at each of these shares of the run.
+
+    Example:
+        >>> doubling([0.25, 0.5])
+        ((0.25, 2), (0.5, 4))
+    """
+    return tuple((share, 2 ** (k + 1)) for k, share in enumerate(stages))
+
+
 @dataclass(frozen=True)
 class Clock:
     """The run's time line: counts optimizer steps, knows when the next update is due."""
