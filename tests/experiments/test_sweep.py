@@ -145,10 +145,11 @@ class TestRunJob:
 
     def test_divergence_is_an_ending_that_is_noted_and_not_repeated(self, tmp_path, command):
         machine = {"threads": 1, "processor": "a processor", "torch": "2.13.0", "regrow": "0.1.0"}
+        note = {"identity": JOBS[0].config.identity(), "steps": 1000, "message": "the loss is nan"}
         command(
             "import pathlib, sys; home = pathlib.Path(sys.argv[-1]);"
             f"(home / 'environment.json').write_text({json.dumps(machine)!r});"
-            """(home / 'metrics.jsonl').write_text('{"step": 1000, "epoch": 1.9}\\n');"""
+            f"(home / 'diverged.json').write_text({json.dumps(note)!r});"
             "print('the loss is nan at step 1087'); sys.exit(3)"
         )
         watch = Watch()

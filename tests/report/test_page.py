@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -103,6 +104,18 @@ def test_methods_that_journal_rarely(train, tmp_path):
     check(text)
     assert "journals only some updates" in text
     assert "No weight moved between layers" in text
+
+
+def test_a_run_that_diverged_says_where_and_why(train, tmp_path):
+    folder = train(with_method("static", epochs=2))
+    copied = tmp_path / "run"
+    shutil.copytree(folder, copied)
+    (copied / "result.json").unlink()
+    (copied / "diverged.json").write_text(json.dumps({"identity": "", "steps": 1087, "message": "the loss overflowed <here>"}))
+    text = write_report(copied, tmp_path / "r.html").read_text()
+    check(text)
+    assert "diverged at step 1,087" in text
+    assert "the loss overflowed &lt;here&gt;" in text
 
 
 @pytest.mark.filterwarnings("ignore:masks will never change")

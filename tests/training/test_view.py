@@ -3,11 +3,13 @@
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from regrow.config import Sparse
 from regrow.errors import ConfigurationError
@@ -140,6 +142,19 @@ def test_live_bar(data, tmp_path):
         "  update 0",
     ):
         assert word in text
+
+
+def test_80_columns_hold_bar_times_and_state(data, tmp_path):
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    view = LiveView(console, tmp_path)
+    run = Run(tiny.config(data, epochs=2), tmp_path, view=view)
+    run.train()
+    view.close()
+    with console.capture() as capture:
+        console.print(view.progress.get_renderable())
+    bar, state = Text.from_ansi(capture.get()).plain.splitlines()
+    assert re.fullmatch(r"training ━{20,} 20/20 0:00:\d\d 0:00:\d\d ?", bar)
+    assert re.fullmatch(r"loss \d.*  accuracy .*%  .* images/s  density 29.99%  prune rate 0\.\d{3} *", state)
 
 
 def test_a_stop_says_how_to_go_on(data, tmp_path):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regrow.errors import NonFiniteError
-from regrow.training.watch import refuse_non_finite
+from regrow.training.watch import refuse_non_finite, refuse_non_finite_scores
 
 
 def network():
@@ -33,3 +33,9 @@ def test_a_bad_batch_and_a_bad_loss():
 def test_another_process_is_to_blame():
     with pytest.raises(NonFiniteError, match="another process"):
         refuse_non_finite(network(), torch.ones(2, 3), 1, 0.5)
+
+
+def test_an_evaluation_that_is_not_finite_is_refused():
+    refuse_non_finite_scores(2.3, 5)
+    with pytest.raises(NonFiniteError, match="the evaluation at step 5 is nan: the weights are broken"):
+        refuse_non_finite_scores(float("nan"), 5)

@@ -14,7 +14,7 @@ from regrow.analysis.speedup import ESTIMATES
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.files import write_atomically
-from regrow.training.metrics import read_rows
+from regrow.training.metrics import DIVERGED, read_rows
 
 # What makes two rows the same setting; execution is shown, not mixed.
 SETTING = (
@@ -27,9 +27,6 @@ COLUMNS = (
     "macs_share", "seconds", "processor_seconds", "threads", "processor", "torch", "regrow", "identity",
     *(f"speedup_{name}" for name in ESTIMATES),
 )  # fmt: skip
-
-# Stands in for result.json where the loss became NaN or infinite.
-DIVERGED = "diverged.json"
 
 Row = Mapping[str, Any]
 

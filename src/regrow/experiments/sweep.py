@@ -21,9 +21,8 @@ from regrow.config import to_toml
 from regrow.environment import cores
 from regrow.errors import NonFiniteError
 from regrow.experiments.grid import Job
-from regrow.experiments.rows import DIVERGED, add_runs, ending_of, row_of
+from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
-from regrow.training.metrics import read_rows
 
 ATTEMPTS = 2
 TICK_SECONDS = 2.0
@@ -147,15 +146,8 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     lines = (home / "output.txt").read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "no output"
     if code == NonFiniteError.status:
-        _note_divergence(job, home, last)
         return Outcome(job, seconds, diverged=last)
     return Outcome(job, seconds, f"exit code {code}: {last} (see {home / 'output.txt'})")
-
-
-def _note_divergence(job: Job, home: Path, message: str) -> None:
-    reached = read_rows(home / "metrics.jsonl")
-    note = {"identity": job.config.identity(), "steps": reached[-1]["step"] if reached else 0, "message": message}
-    write_atomically(home / DIVERGED, json.dumps(note, indent=1).encode())
 
 
 def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:

@@ -64,8 +64,7 @@ def _data(files: RunFiles) -> str:
 
 def _header(files: RunFiles, title: str, shot: Snapshot, work: TrainingWork | None) -> str:
     config = files.config
-    state = "finished" if files.result else f"in progress, step {files.step:,}"
-    chip = f'<span class="state{"" if files.result else " open"}">{escape(state)}</span>'
+    chip = f'<span class="state{"" if files.result else " open"}">{escape(_state(files))}</span>'
     lead = (
         f"{config.sparse.method} at density {config.sparse.density:g} ({config.sparse.scope} scope), seed {config.seed}. One run (n = 1): "
         "figures carry no error bar."
@@ -75,9 +74,19 @@ def _header(files: RunFiles, title: str, shot: Snapshot, work: TrainingWork | No
     nav = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in SECTIONS.items())
     cards = "".join(_cards(files, shot, work))
     return (
-        f'<header><p class="brand">regrow</p><h1>{escape(title)} {chip}</h1><p class="lead">{escape(lead)}</p>'
+        f'<header><p class="brand">regrow</p><h1>{escape(title)} {chip}</h1><p class="lead">{escape(lead)}</p>{_reason(files)}'
         f'<div class="cards">{cards}</div><nav>{nav}</nav></header>'
     )
+
+
+def _state(files: RunFiles) -> str:
+    if files.diverged is not None:
+        return f"diverged at step {files.diverged['steps']:,}"
+    return "finished" if files.result else f"in progress, step {files.step:,}"
+
+
+def _reason(files: RunFiles) -> str:
+    return "" if files.diverged is None else f'<p class="lead">{escape(files.diverged["message"])}</p>'
 
 
 def _cards(files: RunFiles, shot: Snapshot, work: TrainingWork | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.topology.journal import Record
-from regrow.training.metrics import read_rows
+from regrow.training.metrics import DIVERGED, read_rows
 from regrow.training.stored import read_config
 
 Row = dict[str, Any]
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run's folder holds; ``result`` is None while the run goes on."""
+    """What a run's folder holds; ``result`` is None while the run goes on, or where it ``diverged``."""
 
     folder: Path
     config: Config
@@ -27,6 +27,7 @@ class RunFiles:
     journal: list[Record]
     speed: list[Row]
     result: dict[str, Any] | None
+    diverged: dict[str, Any] | None = None
 
     @property
     def step(self) -> int:
@@ -71,6 +72,7 @@ def read_run(folder: Path) -> RunFiles:
         journal=[Record.from_dict(row) for row in read_rows(folder / "topology.jsonl")],
         speed=read_rows(folder / "speed.jsonl"),
         result=_read_json(folder / "result.json"),
+        diverged=_read_json(folder / DIVERGED),
     )
 
 

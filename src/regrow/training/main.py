@@ -12,10 +12,12 @@ from types import FrameType
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
-from regrow.errors import StateError
+from regrow.errors import NonFiniteError, StateError
 from regrow.training import processes as groups
+from regrow.training.metrics import DIVERGED
 from regrow.training.run import Run
 from regrow.training.view import make_view
+from regrow.training.watch import note_divergence
 
 STOPPED = 130
 PATIENCE = 1.0
@@ -26,11 +28,17 @@ def train(config: Config, folder: Path) -> int:
     keep_buffers()
     processes = groups.join()
     view = make_view(config, folder) if processes.leads else None
+    run: Run | None = None
     try:
         with alone_in(folder, processes.leads):
+            (folder / DIVERGED).unlink(missing_ok=True)
             run = run_class(config)(config, folder, processes, view)
             with _stop_on_signal(run):
                 return STOPPED if run.train() is None else 0
+    except NonFiniteError as error:
+        if processes.leads:
+            note_divergence(folder, config.identity(), run.step if run else 0, error)
+        raise
     finally:
         if view is not None:
             view.close()

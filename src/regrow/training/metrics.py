@@ -17,6 +17,8 @@ from typing import Any
 
 from regrow.files import write_atomically
 
+# Stands in for result.json where the loss became NaN or infinite.
+DIVERGED = "diverged.json"
 COLUMNS = ("kind", "step", "epoch", "loss", "accuracy", "top5", "lr", "density", "prune_rate", "updates")
 
 

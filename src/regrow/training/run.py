@@ -38,7 +38,7 @@ from regrow.training.pace import Pace
 from regrow.training.processes import Processes
 from regrow.training.setup import Parts, assemble
 from regrow.training.tally import Tally
-from regrow.training.watch import refuse_non_finite
+from regrow.training.watch import refuse_non_finite, refuse_non_finite_scores
 
 AGREE_EVERY = 20
 
@@ -248,6 +248,7 @@ class Run:
             self.processes.share(buffer)
         scores = evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
         self.pace.skip()
+        refuse_non_finite_scores(scores.loss, self.step)
         return scores
 
     def _finish(self) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from regrow.config import Config, to_toml
 from regrow.errors import ConfigurationError
@@ -130,6 +132,16 @@ def _early_end(run: Run) -> str | None:
     return f"note: the first topology update is due at step {first:,}; this run ends at {run.total_steps:,}, its masks do not change"
 
 
+class _TwoLines(Progress):
+    """The bar with its times, and below it how training goes: side by side they need 140 columns."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Both lines."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.fields["state"], no_wrap=True, overflow="ellipsis")
+
+
 class LiveView(PlainView):
     """A progress bar with ETA, loss, accuracy, speed, density and prune rate, above it the lines of the plain view."""
 
@@ -137,20 +149,19 @@ class LiveView(PlainView):
         super().__init__(console, folder)
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             TextColumn("{task.completed:,}/{task.total:,}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self.progress = Progress(*columns, TextColumn("{task.fields[state]}"), console=console, refresh_per_second=4)
-        self.task = self.progress.add_task("training", total=1, state="")
+        self.progress = _TwoLines(*columns, console=console, refresh_per_second=4, expand=True)
         self._shown = 0.0
 
     def started(self, run: Run) -> None:
         """Start the bar at the step the run starts from."""
         super().started(run)
         self.progress.start()
-        self.progress.update(self.task, total=run.total_steps, completed=run.step)
+        self.task = self.progress.add_task("training", total=run.total_steps, completed=run.step, state="")
 
     def stepped(self, run: Run) -> None:
         """Move the bar, a few times a second."""

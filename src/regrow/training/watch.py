@@ -1,14 +1,18 @@
-"""Guard: a loss that is not finite stops the run before any weight or mask changes."""
+"""Guard: a loss that is not finite stops the run before any weight or mask changes, and leaves a note why."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from regrow.errors import NonFiniteError
+from regrow.files import write_atomically
+from regrow.training.metrics import DIVERGED
 
 
 def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> NoReturn:
@@ -20,6 +24,21 @@ def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) 
         f"the loss is {loss} at step {step}; {where}. Weights and masks are as after step {step}: lower the learning rate, clip "
         "gradients (optimizer.clip_norm), or look at the batch"
     )
+
+
+def refuse_non_finite_scores(loss: float, step: int) -> None:
+    """Raise where an evaluation's loss is not finite: the last step before it broke the weights."""
+    if not math.isfinite(loss):
+        raise NonFiniteError(
+            f"the loss of the evaluation at step {step} is {loss}: the weights are broken. Lower the learning rate or clip gradients "
+            "(optimizer.clip_norm)"
+        )
+
+
+def note_divergence(folder: Path, identity: str, step: int, error: NonFiniteError) -> None:
+    """Leave word in a run's folder that it ended without a result, where and why."""
+    note = {"identity": identity, "steps": step, "message": str(error)}
+    write_atomically(folder / DIVERGED, json.dumps(note, indent=1).encode())
 
 
 def _first_bad_layer(model: nn.Module, images: Tensor) -> str:
