@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import sys
+from pathlib import Path
 
 import torch
 
+import regrow
 from regrow import allocator
-from regrow.environment import cores, describe, processor_name
+from regrow.environment import code, cores, describe, processor_name
 
 
 def test_describe_is_json_and_names_versions():
@@ -16,6 +19,17 @@ def test_describe_is_json_and_names_versions():
     assert found["torch"] == torch.__version__
     assert found["threads"] == torch.get_num_threads()
     assert processor_name()
+
+
+def test_the_code_has_a_hash_that_changes_with_any_file(tmp_path, monkeypatch):
+    first = code()
+    assert first == code() == describe()["code"]
+    copied = tmp_path / "regrow"
+    shutil.copytree(Path(regrow.__file__).parent, copied, ignore=shutil.ignore_patterns("csrc", "__pycache__"))
+    monkeypatch.setattr(regrow, "__file__", str(copied / "__init__.py"))
+    assert code() == first
+    (copied / "window.py").write_text("pass")
+    assert code() != first
 
 
 def test_cores_are_those_that_this_process_may_use(monkeypatch):

@@ -174,6 +174,16 @@ def as_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def changes(config: Config) -> dict[str, Any]:
+    """What differs from the defaults, by path.
+
+    Example:
+        >>> changes(Config(seed=1, sparse=Sparse(density=0.1)))
+        {'seed': 1, 'sparse.density': 0.1}
+    """
+    return {path: _get(config, path) for path in _paths(Config) if _get(config, path) != _get(Config(), path)}
+
+
 def differences(first: Config, second: Config) -> str:
     """Where two configurations differ, for messages.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from pathlib import Path
@@ -16,6 +17,7 @@ def describe() -> dict[str, Any]:
     """Versions, processor, threads."""
     return {
         "regrow": regrow.__version__,
+        "code": code(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -26,6 +28,14 @@ def describe() -> dict[str, Any]:
         "kernels": kernels(),
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
     }
+
+
+def code() -> str:
+    """Hash of the package's files, kernels included: tells states apart that have the same version."""
+    home, digest = Path(regrow.__file__).parent, hashlib.sha256()
+    for path in sorted(path for path in home.rglob("*") if path.suffix in (".py", ".so", ".css")):
+        digest.update(str(path.relative_to(home)).encode() + path.read_bytes())
+    return digest.hexdigest()[:10]
 
 
 def processor_name() -> str:

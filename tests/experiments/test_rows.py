@@ -7,7 +7,7 @@ import pytest
 from regrow.config import Sparse
 from regrow.errors import StateError
 from regrow.experiments.grid import Job
-from regrow.experiments.rows import COLUMNS, add_runs, read_runs, row_of, same_setting
+from regrow.experiments.rows import COLUMNS, add_runs, learned, read_runs, row_of, same_setting
 from tests.experiments.fakes import BASE, finish
 
 
@@ -62,8 +62,28 @@ def test_settings_are_told_apart_by_all_that_decides_them(tmp_path):
         replace(BASE, sparse=replace(BASE.sparse, density=0.1)),
         replace(BASE, sparse=Sparse(density=0.05, options={"growth": "random"})),
         replace(BASE, optimizer=replace(BASE.optimizer, momentum=0.8)),
+        replace(BASE, label_smoothing=0.1),
+        replace(BASE, model_options={"initial": "xavier"}),
+        replace(BASE, optimizer=replace(BASE.optimizer, nesterov=False)),
+        replace(BASE, schedule=replace(BASE.schedule, kind="cosine")),
+        replace(BASE, sparse=replace(BASE.sparse, update_every=7)),
     ):
         assert not same_setting(other, read)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "worth"),
+    [
+        ("mnist", 88.65, False),
+        ("mnist-sample", 87.7, False),
+        ("mnist", 79.5, True),
+        ("imagenet", 95.4, True),
+        ("imagenet", 99.9, False),
+    ],
+)
+def test_naming_one_class_is_not_learning(data, error, worth):
+    assert learned({"data": data, "test_error": str(error)}) == worth
+    assert not learned({"data": data, "test_error": "nan"})
 
 
 def test_numbers_may_be_written_otherwise(tmp_path):

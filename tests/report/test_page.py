@@ -111,7 +111,9 @@ def test_a_run_that_diverged_says_where_and_why(train, tmp_path):
     copied = tmp_path / "run"
     shutil.copytree(folder, copied)
     (copied / "result.json").unlink()
-    (copied / "diverged.json").write_text(json.dumps({"identity": "", "steps": 1087, "message": "the loss overflowed <here>"}))
+    (copied / "diverged.json").write_text(
+        json.dumps({"identity": "", "steps": 1087, "message": "the loss overflowed <here>"})
+    )
     text = write_report(copied, tmp_path / "r.html").read_text()
     check(text)
     assert "diverged at step 1,087" in text
