@@ -1,5 +1,7 @@
 """What experiments show besides their table."""
 
+from dataclasses import replace
+
 import pytest
 
 from regrow.experiments.catalogue import find
@@ -34,6 +36,20 @@ def test_without_its_first_row_there_are_no_differences(tmp_path):
     assert differences(material("ablation", tmp_path, cells, [1.0, 2.0, 3.0])) == ""
 
 
+def test_differences_are_taken_between_runs_of_the_same_execution(tmp_path):
+    every = published("ablation", tmp_path, "lenet5")
+    way = "sparse, window 0.001"
+    other = [replace(x, execution=way, summary=Summary(3, x.summary.mean + 1, 0.02)) for x in every.table]
+    mixed = [line for pair in zip(every.table, other, strict=True) for line in pair]
+    text = differences(replace(every, table=mixed))
+    assert "| lenet5 (masked, window 0.001) | none / momentum | +0.320 ± 0.010 | +0.32 ± 0.071 |" in text
+    assert f"| lenet5 ({way}) | momentum / momentum | 1.690 ± 0.020 | 0.690 ± 0.021 |" in text
+    assert f"| lenet5 ({way}) | none / momentum | +0.320 ± 0.020 | +0.32 ± 0.071 |" in text
+    assert "+1." not in text
+    alone = differences(replace(every, table=[*every.table, other[1]]))
+    assert way not in alone, "without its first row there is nothing to compare with"
+
+
 def test_sensitivity_of_the_published_means_gives_w_27(tmp_path):
     text = sensitivity(published("sensitivity", tmp_path))
     assert "W = 27, p = 0.96, 10 pairs" in text
@@ -44,6 +60,44 @@ def test_sensitivity_of_the_published_means_gives_w_27(tmp_path):
 def test_sensitivity_waits_for_pairs(tmp_path):
     cells = [c for c in find("sensitivity").cells() if c.label.startswith("prune")]
     assert sensitivity(material("sensitivity", tmp_path, cells, [1.0] * len(cells))) == ""
+
+
+def without(material, *labels):
+    """The same with settings that have no runs."""
+    return replace(material, table=[line for line in material.table if line.cell.label not in labels])
+
+
+def test_sensitivity_says_what_is_missing(tmp_path):
+    every = published("sensitivity", tmp_path, "vgg16-d")
+    failed = [f"momentum {m:g} {kind}" for m in (0.5, 0.6, 0.7, 0.8, 0.95) for kind in ("sparse", "dense")]
+    text = sensitivity(without(every, *failed))
+    assert "no test, as no network has results, sparse and dense, at momentum 0.9 and another one below 0.99" in text
+    assert all(f"vgg16-d {label}" in text for label in failed)
+    assert "momentum 0.99 sparse" not in text
+    text = sensitivity(without(every, "momentum 0.8 dense"))
+    assert "4 pairs" in text
+    assert "Without a result: vgg16-d momentum 0.8 dense.\n" in text
+    assert "Without" not in sensitivity(every)
+
+
+def test_sensitivity_without_any_difference_is_no_test(tmp_path):
+    cells = find("sensitivity").cells()
+    assert "no test, as all deviations of sparse and dense" in sensitivity(
+        material("sensitivity", tmp_path, cells, [6.5] * len(cells))
+    )
+
+
+def test_sensitivity_keeps_executions_apart(tmp_path):
+    every = published("sensitivity", tmp_path)
+    other = [
+        replace(line, execution="sparse, window 0.001", summary=Summary(5, 9.0, 0.1))
+        for line in every.table
+        if line.cell.label.endswith("sparse")
+    ]
+    text = sensitivity(replace(every, table=[*every.table, *other]))
+    assert "Execution: masked, window 0.001\n\nSensitivity" in text
+    assert text.count("W = 27, p = 0.96, 10 pairs") == 1
+    assert text.count("Execution: ") == 2
 
 
 def test_texts_are_written_too(tmp_path):

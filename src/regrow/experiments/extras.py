@@ -75,51 +75,93 @@ def _seconds(material: Material, model: str, method: str) -> list[float]:
 
 
 def differences(material: Material) -> str:
-    """Rows after the first as differences to it, as the paper prints them; SE is that of the row."""
+    """Rows after the first as differences to it, as the paper prints them; SE is that of the row.
+
+    Only what was computed in the same way is subtracted.
+    """
     rows = []
     for model in dict.fromkeys(line.cell.model for line in material.table):
         own = [line for line in material.table if line.cell.model == model]
-        first = own[0]
-        if first.cell.label != "momentum / momentum":
-            continue
-        for line in own:
-            target, origin = line.cell.target, first.cell.target
-            published = None if target is None or origin is None else target.error - origin.error
-            ours = line.summary.mean - first.summary.mean
-            if line is first:
-                rows.append((model, line.cell.label, with_se(line.summary.mean, line.summary.se), _target(line.cell)))
-            else:
-                paper = "" if published is None else with_se(published, target.se if target else None, "+.2f")
-                rows.append((model, line.cell.label, with_se(ours, line.summary.se, "+.3f"), paper))
+        ways = dict.fromkeys(line.execution for line in own)
+        for way in ways:
+            name = model if len(ways) == 1 else f"{model} ({way})"
+            rows += [(name, *row) for row in _to_first([line for line in own if line.execution == way])]
     if not rows:
         return ""
     head = "Differences to momentum / momentum, in points of error.\n\n"
     return head + markdown(("model", "redistribution / growth", "ours ± SE", "paper ± SE"), rows)
 
 
+def _to_first(lines: Sequence[Line]) -> list[tuple[str, str, str]]:
+    """Setting, ours and the paper's; nothing without the setting to which the others are compared."""
+    first = lines[0]
+    if first.cell.label != "momentum / momentum":
+        return []
+    rows = [(first.cell.label, with_se(first.summary.mean, first.summary.se), _target(first.cell))]
+    for line in lines[1:]:
+        target, origin = line.cell.target, first.cell.target
+        paper = "" if target is None or origin is None else with_se(target.error - origin.error, target.se, "+.2f")
+        ours = with_se(line.summary.mean - first.summary.mean, line.summary.se, "+.3f")
+        rows.append((line.cell.label, ours, paper))
+    return rows
+
+
 def _target(cell: Cell) -> str:
     return "" if cell.target is None else with_se(cell.target.error, cell.target.se)
+
+
+def _is_dense(cell: Cell) -> bool:
+    return cell.config.sparse.method == "dense"
 
 
 # ---------------------------------------------------------------------------------------------- sensitivity
 
 
+# The error at this momentum is the origin; 0.99 diverges and does not count, as in the paper.
+_ANCHOR, _LEFT_OUT = 0.9, 0.99
+
+
 def sensitivity(material: Material) -> str:
-    """Is sparse training more sensitive to the momentum coefficient than dense training?"""
-    means: dict[str, dict[str, dict[float, float]]] = {
-        "sparse": defaultdict(dict),
-        "dense": defaultdict(dict),
-    }
-    for line in material.table:
-        parameter, value, series = split_label(line.cell.label)
-        if parameter == "momentum" and line.summary.n:
-            means[series][line.cell.model][value] = line.summary.mean
+    """Is sparse training more sensitive to the momentum coefficient than dense training? One test per execution."""
+    swept = [line for line in material.table if split_label(line.cell.label)[0] == "momentum"]
+    ways = list(dict.fromkeys(line.execution for line in swept if not _is_dense(line.cell)))
+    parts = []
+    for way in ways or [""] * bool(swept):
+        own = [line for line in swept if line.summary.n and (line.execution == way or _is_dense(line.cell))]
+        found = _sensitivity_of(own) + _missing_momenta(material.cells, own)
+        parts.append(f"Execution: {way}\n\n{found}" if len(ways) > 1 else found)
+    return "\n".join(parts)
+
+
+def _sensitivity_of(lines: Sequence[Line]) -> str:
+    """The test of these lines, or why there is none."""
+    means: dict[str, dict[str, dict[float, float]]] = {"sparse": defaultdict(dict), "dense": defaultdict(dict)}
+    for line in lines:
+        _, value, series = split_label(line.cell.label)
+        means[series][line.cell.model][value] = line.summary.mean
     pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
-    complete = {model: values for model, values in pairs.items() if 0.9 in values and len(values) > 1}
+    complete = {model: found for model, found in pairs.items() if _ANCHOR in found and {*found} - {_ANCHOR, _LEFT_OUT}}
+    head = "Sensitivity to momentum, sparse against dense: no test,"
     if not complete:
-        return ""
+        needed = f"momentum {_ANCHOR:g} and another one below {_LEFT_OUT:g}"
+        return f"{head} as no network has results, sparse and dense, at {needed}.\n"
     sparse, dense = ({m: {v: means[k][m][v] for v in complete[m]} for m in complete} for k in ("sparse", "dense"))
-    return _describe(sensitivity_test(sparse, dense), sparse)
+    try:
+        return _describe(sensitivity_test(sparse, dense, _ANCHOR, (_LEFT_OUT,)), sparse)
+    except ValueError as error:
+        return f"{head} as {error}.\n"
+
+
+def _missing_momenta(cells: Sequence[Cell], found: Sequence[Line]) -> str:
+    """Which settings of the momentum sweep have no run that learned."""
+    known = {(line.cell.model, line.cell.label) for line in found}
+    labels = [(cell.model, cell.label) for cell in cells if cell.label.startswith("momentum ")]
+    missing = [
+        f"{model} {label}"
+        for model, label in labels
+        if (model, label) not in known and split_label(label)[1] != _LEFT_OUT
+    ]
+    return f"\nWithout a result: {', '.join(missing)}.\n" if missing else ""
 
 
 def _describe(test: SensitivityTest, sparse: dict[str, dict[float, float]]) -> str:
