@@ -110,10 +110,6 @@ def _target(cell: Cell) -> str:
     return "" if cell.target is None else with_se(cell.target.error, cell.target.se)
 
 
-def _is_dense(cell: Cell) -> bool:
-    return cell.config.sparse.method == "dense"
-
-
 # ---------------------------------------------------------------------------------------------- sensitivity
 
 
@@ -124,10 +120,10 @@ _ANCHOR, _LEFT_OUT = 0.9, 0.99
 def sensitivity(material: Material) -> str:
     """Is sparse training more sensitive to the momentum coefficient than dense training? One test per execution."""
     swept = [line for line in material.table if split_label(line.cell.label)[0] == "momentum"]
-    ways = list(dict.fromkeys(line.execution for line in swept if not _is_dense(line.cell)))
+    ways = list(dict.fromkeys(line.execution for line in swept if not line.cell.is_dense))
     parts = []
     for way in ways or [""] * bool(swept):
-        own = [line for line in swept if line.summary.n and (line.execution == way or _is_dense(line.cell))]
+        own = [line for line in swept if line.summary.n and (line.execution == way or line.cell.is_dense)]
         found = _sensitivity_of(own) + _missing_momenta(material.cells, own)
         parts.append(f"Execution: {way}\n\n{found}" if len(ways) > 1 else found)
     return "\n".join(parts)
