@@ -140,6 +140,13 @@ class TestEquivalence:
         assert "| vgg16-d | 10 | 6.520 ± 0.010 | 2.00x | not measured | 3.50x | not measured | not measured |" in text
         assert "5%, 3.51x, 1.36x" in text
 
+    def test_each_execution_has_its_own_verdict(self, tmp_path):
+        every = material("dense-equivalence", tmp_path, self.cells(), [6.5, 6.9, 6.52])
+        other = replace(every.table[1], execution="sparse, window 0.001", summary=Summary(5, 6.51, 0.01))
+        text = equivalence(replace(every, table=[*every.table, other]))
+        assert text.count("| vgg16-d | 10 | 6.520 ± 0.010 |") == text.count("| vgg16-d | 5 | 6.510 ± 0.010 |") == 1
+        assert "1.36x | sparse, window 0.001 |" in text
+
     def test_not_yet(self, tmp_path):
         assert "| vgg16-d | not yet |" in equivalence(
             material("dense-equivalence", tmp_path, self.cells(), [6.5, 7.9, 7.5])
