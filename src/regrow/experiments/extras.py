@@ -6,15 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regrow.analysis.speedup import ESTIMATES
-from regrow.experiments import trade, windows
+from regrow.experiments import top5, trade, windows
 from regrow.experiments.experiment import Cell, Experiment, split_label
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
-from regrow.experiments.targets import DENSE_EQUIVALENCE
+from regrow.experiments.targets import DENSE_EQUIVALENCE, FEATURES
 from regrow.files import write_atomically
+
+if TYPE_CHECKING:
+    from regrow.analysis.features import Comparison
 
 
 @dataclass(frozen=True)
@@ -247,26 +251,41 @@ def features(material: Material) -> str:
     parts = []
     for model, seed, dense, sparse in finished_pairs(material.cells, material.seeds, material.folder):
         comparison = analyse_pair(model, seed, dense, sparse, material.results)
-        tests = [comparison.pooled, *comparison.layers]
-        rows = [
-            (
-                test.layer,
-                f"{test.dense_channels} / {test.sparse_channels}",
-                f"{test.dense_mean:.4f} / {test.sparse_mean:.4f}",
-                number(test.statistic, ".2f"),
-                number(test.p, ".2g"),
-                number(test.corrected, ".2g"),
-            )
-            for test in tests
-        ]
-        header = ("layer", "channels dense / sparse", "mean S dense / sparse", "H", "p", "p (Holm)")
-        parts.append(f"Class specialisation, {model}, seed {seed}\n\n" + markdown(header, rows))
+        parts.append(f"Class specialisation, {model}, seed {seed}\n\n" + describe_features(model, comparison))
     return "\n".join(parts)
+
+
+def describe_features(model: str, comparison: Comparison) -> str:
+    """The pooled test and those of the layers, beside the means that the authors stored, where they have the network."""
+    paper = FEATURES.get(model)
+    header = ["layer", "channels dense / sparse", "mean S dense / sparse", "H", "p", "p (Holm)"]
+    tests = [comparison.pooled, *comparison.layers]
+    rows = [
+        [
+            test.layer,
+            f"{test.dense_channels} / {test.sparse_channels}",
+            f"{test.dense_mean:.4f} / {test.sparse_mean:.4f}",
+            number(test.statistic, ".2f"),
+            number(test.p, ".2g"),
+            number(test.corrected, ".2g"),
+        ]
+        for test in tests
+    ]
+    if paper is None:
+        return markdown(header, rows)
+    stored = [f"{dense:.4f} / {sparse:.4f}" for dense, sparse in (paper.means, *zip(*paper.layers, strict=True))]
+    rows = [[*row, mean] for row, mean in zip(rows, stored, strict=True)]
+    head = (
+        f"Paper: {paper.printed}. The channels that its authors stored, {paper.channels[0]} / {paper.channels[1]}, give "
+        f"H = {paper.statistic:g}, p = {paper.p:.2g}.\n\n"
+    )
+    return head + markdown([*header, "theirs, mean S dense / sparse"], rows)
 
 
 EXTRAS: dict[str, dict[str, Callable[[Material], str]]] = {
     "mnist-compression": {"overhead": overhead},
     "cifar-snip": {"overhead": overhead},
+    "imagenet": {"top5": top5.describe},
     "ablation": {"differences": differences},
     "sensitivity": {"wilcoxon": sensitivity},
     "dense-equivalence": {"equivalence": equivalence},
