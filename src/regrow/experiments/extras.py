@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regrow.analysis.speedup import ESTIMATES
-from regrow.experiments import top5, trade, windows
+from regrow.experiments import medians, top5, trade, windows
 from regrow.experiments.experiment import Cell, Experiment, split_label
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
@@ -287,7 +287,7 @@ EXTRAS: dict[str, dict[str, Callable[[Material], str]]] = {
     "cifar-snip": {"overhead": overhead},
     "imagenet": {"top5": top5.describe},
     "ablation": {"differences": differences},
-    "sensitivity": {"wilcoxon": sensitivity},
+    "sensitivity": {"wilcoxon": sensitivity, "medians": medians.describe},
     "dense-equivalence": {"equivalence": equivalence},
     "features": {"specialisation": features},
     "growth-window": {"window": windows.describe},

@@ -254,6 +254,30 @@ PRUNE_RATE_SENSITIVITY: dict[str, dict[float, tuple[Target, Target]]] = {
     },
 }
 
+# The same figure: median errors, network -> parameter -> value -> (sparse, dense) or (cosine, linear).
+SENSITIVITY_MEDIANS: dict[str, dict[str, dict[float, tuple[float, float]]]] = {
+    "vgg16-d": {
+        "momentum": {
+            0.99: (39.08, 31.01), 0.95: (7.215, 7.61), 0.9: (6.64, 6.52), 0.8: (6.525, 6.42),
+            0.7: (6.475, 6.51), 0.6: (6.91, 6.545), 0.5: (6.805, 6.58),
+        },
+        "prune rate": {
+            0.7: (6.65, 6.625), 0.6: (6.515, 6.54), 0.5: (6.65, 6.6), 0.4: (6.51, 6.625),
+            0.3: (6.37, 6.445), 0.2: (6.39, 6.53),
+        },
+    },
+    "alexnet-s": {
+        "momentum": {
+            0.99: (23.465, 22.98), 0.95: (15.355, 14.165), 0.9: (14.5, 12.77), 0.8: (14.085, 12.625),
+            0.7: (14.66, 12.805), 0.6: (14.95, 12.89), 0.5: (15.28, 13.08),
+        },
+        "prune rate": {
+            0.7: (15.185, 14.725), 0.6: (14.77, 14.49), 0.5: (14.475, 14.6), 0.4: (14.295, 14.19),
+            0.3: (14.39, 14.325), 0.2: (14.265, 14.175),
+        },
+    },
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Specialisation:
