@@ -9,10 +9,16 @@ from torch import nn
 from regrow import models
 from regrow.analysis.feature_figures import draw_specialisation
 from regrow.analysis.features import BINS, activity, compare, histogram, specialisation
+from regrow.experiments.targets import FEATURES
 
-# Stored channel data of the reference: kept channels and mean S per layer, dense and sparse.
-ALEXNET_KEPT = ([68, 226, 346, 347, 227], [59, 103, 155, 294, 202])
-ALEXNET_MEANS = ([0.1417, 0.1404, 0.1665, 0.2137, 0.2927], [0.1372, 0.1354, 0.1439, 0.1754, 0.2496])
+# Stored channel data of the reference: kept channels per layer, dense and sparse.
+KEPT = {
+    "alexnet-s": ([68, 226, 346, 347, 227], [59, 103, 155, 294, 202]),
+    "vgg16-d": (
+        [18, 56, 106, 116, 229, 230, 227, 429, 392, 334, 358, 379, 364],
+        [17, 57, 111, 117, 229, 203, 161, 200, 188, 214, 190, 316, 266],
+    ),
+}
 
 
 class Tiny(nn.Module):
@@ -126,12 +132,14 @@ class TestCompare:
         with pytest.raises(ValueError, match="different feature layers"):
             compare({"a": np.ones(1)}, {"b": np.ones(1)})
 
-    def test_the_published_pooled_means_follow_from_the_layers(self):
-        groups = [np.repeat(means, kept) for means, kept in zip(ALEXNET_MEANS, ALEXNET_KEPT, strict=True)]
+    @pytest.mark.parametrize("model", list(KEPT))
+    def test_the_published_pooled_means_follow_from_the_layers(self, model):
+        paper = FEATURES[model]
+        groups = [np.repeat(means, kept) for means, kept in zip(paper.layers, KEPT[model], strict=True)]
         found = compare({"all": groups[0]}, {"all": groups[1]}).pooled
-        assert (found.dense_channels, found.sparse_channels) == (1214, 813)
-        assert found.dense_mean == pytest.approx(0.1973, abs=6e-5)
-        assert found.sparse_mean == pytest.approx(0.1800, abs=6e-5)
+        assert (found.dense_channels, found.sparse_channels) == paper.channels
+        assert found.dense_mean == pytest.approx(paper.means[0], abs=6e-5)
+        assert found.sparse_mean == pytest.approx(paper.means[1], abs=6e-5)
 
     @pytest.mark.parametrize(("h", "p"), [(31.68, 1.8e-8), (9.86, 0.0017), (0.66, 0.42), (4.43, 0.035)])
     def test_the_published_p_values_have_one_degree_of_freedom(self, h, p):

@@ -105,6 +105,23 @@ class TestNarrowing:
         cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5)
         assert [(c.model, c.density, c.config.epochs) for c in cells] == [("lenet300", 1.0, 5), ("lenet300", 0.05, 5)]
 
+    @pytest.mark.parametrize(
+        ("name", "model", "density", "dense"),
+        [
+            ("dense-equivalence", "vgg16-d", 0.05, ["dense"]),
+            ("sensitivity", None, 0.05, [f"momentum {m:g} dense" for m in targets.MOMENTUM_SENSITIVITY["vgg16-d"]]),
+            ("features", None, 0.5, ["dense", "dense"]),
+        ],
+    )
+    def test_the_dense_partners_stay_where_an_analysis_compares_with_them(self, name, model, density, dense):
+        cells = find(name).chosen(model, [density], None)
+        assert [c.label for c in cells if c.density == 1] == dense
+        assert {c.density for c in cells} == {density, 1.0}
+        assert {c.model for c in cells if c.density == 1} == {c.model for c in cells if c.density == density}
+
+    def test_elsewhere_only_what_was_asked_for_runs(self):
+        assert {c.density for c in find("mnist-compression").chosen(None, [0.05], None)} == {0.05}
+
     def test_what_is_not_there_is_explained(self):
         with pytest.raises(ConfigurationError, match="did you mean 'lenet5'"):
             find("mnist-compression").chosen("lenet-5", None, None)

@@ -65,17 +65,80 @@ def test_single_runs_without_targets_and_real_files(tmp_path):
     assert all(path.stat().st_size > 1000 for path in written)
 
 
-def test_other_executions_get_curves_of_their_own(tmp_path, drawn):
+def test_other_executions_get_curves_of_their_own_and_the_paper_has_one(tmp_path, drawn):
     experiment = EXPERIMENTS["cifar-wrn28"]
     table = lines(experiment)[1:3]
     both = table + [replace(line, execution="sparse, window 0.001") for line in table]
-    draw(experiment, both, tmp_path)
-    assert any("(sparse), ours" in label for label in labels(drawn[0]))
+    for shown in (both, both[2:]):
+        draw(experiment, shown, tmp_path)
+        names = [label for label in labels(drawn.pop()) if label.startswith(f"{table[0].cell.label}")]
+        assert f"{table[0].cell.label} (sparse), ours" in names
+        assert [name for name in names if name.endswith("paper")] == [f"{table[0].cell.label}, paper"]
+        assert len(names) == 1 + len(shown) // 2
 
 
-def test_the_same_rows_give_the_same_files_and_what_never_learned_has_no_point(tmp_path):
+def curve(axes, label):
+    """x and y of the points behind a label of the legend."""
+    handles, names = axes.get_legend_handles_labels()
+    return [list(values) for values in handles[names.index(label)].lines[0].get_data()]
+
+
+def test_a_part_of_the_runs_stands_beside_the_papers_whole_curves(tmp_path, drawn):
+    experiment = EXPERIMENTS["mnist-methods"]
+    cells = [cell for cell in experiment.cells() if cell.label == "set (lenet300)"]
+    draw(experiment, [Line(cells[1], Summary(5, 2.0, 0.1), "sparse, window 0.001")], tmp_path)
+    (axes,) = drawn[0].axes
+    assert len(curve(axes, "set (lenet300) (sparse), ours")[0]) == 1
+    assert curve(axes, "set (lenet300), paper")[1] == pytest.approx([cell.target.error for cell in cells])
+    assert len(curve(axes, "deep-r (lenet300), paper")[0]) == 6
+    assert "dense, paper" in labels(drawn[0])
+    assert "dense, ours" not in labels(drawn[0])
+
+
+def test_a_part_of_the_rows_stands_beside_all_rows_of_the_paper(tmp_path, drawn):
+    draw(EXPERIMENTS["ablation"], lines(EXPERIMENTS["ablation"])[:1], tmp_path)
+    (axes,) = drawn[0].axes
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names[:2] == ["momentum / momentum  5%  (n = 5)", "momentum / random  5%  (paper only)"]
+    assert len(names) == 4
+    assert len(curve(axes, "ours")[0]) == 1
+
+
+def test_a_part_of_the_sensitivity_stands_beside_the_papers_whole_curves(tmp_path, drawn):
+    table = [line for line in lines(EXPERIMENTS["sensitivity"]) if " 0.9 " in line.cell.label]
+    draw(EXPERIMENTS["sensitivity"], table, tmp_path)
+    left, right = drawn[0].axes
+    assert [len(curve(right, label)[0]) for label in ("sparse, ours", "sparse, paper", "dense, paper")] == [1, 6, 6]
+    assert len(curve(left, "linear, paper")[0]) == 6
+
+
+def test_the_papers_dense_line_has_a_band(tmp_path, drawn):
+    experiment = EXPERIMENTS["mnist-compression"]
+    draw(experiment, lines(experiment), tmp_path)
+    (axes,) = drawn[0].axes
+    heights = [(patch.get_y(), patch.get_height()) for patch in axes.patches]
+    assert len(heights) == 2
+    assert heights[1] == pytest.approx((1.34 - 1.96 * 0.011, 2 * 1.96 * 0.011))
+
+
+def collapsed(line):
+    return replace(line, summary=Summary(0, float("nan"), None), collapsed=5)
+
+
+def test_what_never_learned_has_no_point_but_a_note(tmp_path, drawn):
+    first, second, *rest = lines(EXPERIMENTS["ablation"])
+    draw(EXPERIMENTS["ablation"], [first, collapsed(second), *rest], tmp_path)
+    (axes,) = drawn[0].axes
+    assert axes.get_title(loc="left").splitlines()[1:] == ["collapsed: momentum / random"]
+    assert len(curve(axes, "ours")[0]) == 3
+    dense, thin, *_ = lines(EXPERIMENTS["mnist-compression"])
+    draw(EXPERIMENTS["mnist-compression"], [dense, collapsed(thin)], tmp_path)
+    assert drawn[1].axes[0].get_title(loc="left").endswith("\ncollapsed: sparse momentum 1%")
+    draw(EXPERIMENTS["mnist-compression"], [collapsed(dense)], tmp_path)
+    assert len(drawn) == 2, "there is nothing of ours to draw"
+
+
+def test_the_same_rows_give_the_same_files(tmp_path):
     experiment = EXPERIMENTS["ablation"]
-    table = lines(experiment)
-    with_collapsed = [*table, replace(table[0], summary=Summary(0, float("nan"), None), collapsed=5)]
-    texts = [path.read_bytes() for shown in (table, with_collapsed) for path in draw(experiment, shown, tmp_path)]
+    texts = [path.read_bytes() for _ in range(2) for path in draw(experiment, lines(experiment), tmp_path)]
     assert texts[:2] == texts[2:]

@@ -51,13 +51,32 @@ def test_overrides_reach_the_runs(tmp_path):
     assert done.table[1].execution == "sparse, window 0.001"
 
 
+class Watch:
+    """Keeps what it is told about all the runs."""
+
+    def __init__(self):
+        self.begun, self.left_out = [], []
+
+    def started(self, done, total, begun=0.0, at_most=False):
+        self.begun.append((done, total, begun, at_most))
+
+    def skipped(self, runs, why):
+        self.left_out.append((runs, why))
+
+    def ended(self, outcome, again):
+        pass
+
+    def tick(self, running):
+        pass
+
+
 class TestDenseEquivalence:
     experiment = find("dense-equivalence")
 
-    def run(self, tmp_path, error_of, seeds=(0, 1, 2)):
+    def run(self, tmp_path, error_of, seeds=(0, 1, 2), watch=None):
         cells = self.experiment.chosen("vgg16-d", None, None)
         executor = FakeExecutor(error_of, extra={"speedup": {"both": 3.0, "weights": 2.0}})
-        return reproduce(self.experiment, cells, list(seeds), tmp_path, tmp_path, executor), executor
+        return reproduce(self.experiment, cells, list(seeds), tmp_path, tmp_path, executor, watch), executor
 
     def test_it_stops_at_the_first_overlap(self, tmp_path):
         def error_of(config):
@@ -69,15 +88,44 @@ class TestDenseEquivalence:
         assert len(read_runs(tmp_path / "runs.csv")) == 12
         assert "| vgg16-d | 15 | 6.550 ± 0.029 | 2.00x | not measured | 3.00x |" in done.texts[0]
 
-    def test_without_a_dense_result_it_does_not_stop_early(self, tmp_path):
+    @pytest.mark.parametrize(("good", "how"), [(0, "failed"), (1, "failed"), (1, "collapsed"), (0, "collapsed")])
+    def test_without_a_dense_interval_nothing_else_runs(self, tmp_path, good, how):
         def error_of(config):
-            if config.sparse.method == "dense":
+            if config.seed < good:
+                return 6.5
+            if how == "failed":
                 raise ValueError("no")
-            return 6.5
+            return 90.0
+
+        watch = Watch()
+        done, executor = self.run(tmp_path, error_of, watch=watch)
+        assert {job.config.sparse.method for job in executor.ran} == {"dense"}
+        why = f"no interval to reach, {good or 'no'} run{'s' * (not good)} of the dense network learned and two are needed"
+        assert watch.left_out == [(19 * 3, f"vgg16-d: {why}")]
+        if good or how == "collapsed":
+            assert f"vgg16-d: {why}.\n" in done.texts[0]
+            assert "| vgg16-d | no dense result |" in done.texts[0]
+
+    @pytest.mark.parametrize("good", [0, 1])
+    def test_a_density_without_an_interval_decides_nothing(self, tmp_path, good):
+        def error_of(config):
+            if config.sparse.density == 0.05 and config.seed >= good:
+                raise ValueError("no")
+            return 6.5 + 0.01 * config.seed
 
         done, executor = self.run(tmp_path, error_of)
-        assert len({job.config.sparse.density for job in executor.ran}) == 20
-        assert "not yet" in done.texts[0]
+        assert sorted({job.config.sparse.density for job in executor.ran}) == [0.05, 0.1, 1.0]
+        assert "| vgg16-d | 10 |" in done.texts[0]
+        assert "vgg16-d: 5% weights decide nothing, fewer than two runs learned.\n" in done.texts[0]
+
+    def test_progress_is_that_of_all_densities_and_shrinks_with_what_is_left_out(self, tmp_path):
+        watch = Watch()
+        self.run(tmp_path, lambda config: 6.5 + 0.1 * config.seed, watch=watch)
+        assert watch.begun == [(0, 60, 0.0, True)]
+        assert watch.left_out == [(54, "vgg16-d: the interval at 5% weights overlaps the dense network's")]
+        watch = Watch()
+        self.run(tmp_path, lambda config: 6.5, watch=watch)
+        assert watch.begun == [(6, 60, 0.0, True)]
 
     def test_one_seed_has_no_interval(self, tmp_path):
         with pytest.raises(ConfigurationError, match="at least two seeds"):

@@ -90,6 +90,11 @@ class TestOverlap:
         assert intervals_overlap(a, Summary(10, 1.39, 0.1))
         assert not intervals_overlap(a, Summary(10, 1.40, 0.1))
 
+    def test_single_runs_have_no_interval(self):
+        a = Summary(10, 1.0, 0.1)
+        assert not intervals_overlap(a, summarise([1.0]))
+        assert not intervals_overlap(summarise([1.0]), a)
+
 
 class TestKruskalWallis:
     def test_formula_without_ties(self):

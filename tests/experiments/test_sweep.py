@@ -19,8 +19,9 @@ class Watch:
     def __init__(self):
         self.begun, self.seen = None, []
 
-    def started(self, done, total):
-        self.begun = (done, total)
+    def started(self, done, total, begun=0.0, at_most=False):
+        assert not at_most
+        self.begun = (done, total, begun)
 
     def ended(self, outcome, again):
         self.seen.append((outcome.job.config.seed, bool(outcome.error), again))
@@ -35,7 +36,7 @@ class TestSweep:
         outcomes = sweep(JOBS, tmp_path, executor, watch)
         assert [outcome.job for outcome in outcomes] == JOBS
         assert not any(outcome.error for outcome in outcomes)
-        assert watch.begun == (0, 3)
+        assert watch.begun == (0, 3, 0.0)
         assert sorted(watch.seen) == [(0, False, False), (1, False, False), (2, False, False)]
         assert [row["seed"] for row in read_runs(tmp_path / "runs.csv")] == ["0", "1", "2"]
 
@@ -44,10 +45,24 @@ class TestSweep:
         watch, executor = Watch(), FakeExecutor()
         assert len(sweep(JOBS, tmp_path, executor, watch)) == 3
         assert [job.config.seed for job in executor.ran] == [0, 2]
-        assert watch.begun == (1, 3)
+        assert watch.begun == (1, 3, 0.0)
         again = FakeExecutor()
         sweep(JOBS, tmp_path, again)
         assert again.ran == []
+
+    def test_what_killed_runs_did_before_is_told(self, tmp_path):
+        finish(JOBS[1], tmp_path)
+        home = tmp_path / JOBS[2].key
+        home.mkdir()
+        (home / "metrics.jsonl").write_text('{"epoch": 0.75, "step": 27}\n')
+        watch = Watch()
+        sweep(JOBS, tmp_path, FakeExecutor(), watch)
+        assert watch.begun == (1, 3, 0.75)
+
+    def test_a_part_of_more_is_not_announced_again(self, tmp_path):
+        watch = Watch()
+        sweep(JOBS, tmp_path, FakeExecutor(), watch, announced=True)
+        assert watch.begun is None
 
     def test_rows_of_other_grids_in_the_folder_stay(self, tmp_path):
         sweep(JOBS, tmp_path, FakeExecutor())

@@ -1,6 +1,7 @@
 """Spot checks of the paper's numbers: a slip of the pen here would be a wrong verdict there."""
 
 import pytest
+from scipy import stats
 
 from regrow.experiments import targets
 from regrow.experiments.targets import Target
@@ -111,6 +112,27 @@ def test_imagenet_is_the_complement_of_top_1_accuracy():
         "dsr": [71.6, 73.3],
         "tuned": [77.0, 72.9, 74.9, 75.9],
     }
+
+
+def test_top_5_has_the_settings_of_top_1():
+    assert {kind: list(found) for kind, found in targets.IMAGENET_TOP5.items()} == {
+        kind: list(curve) for kind, curve in targets.IMAGENET.items()
+    }
+    assert [list(found.values()) for found in targets.IMAGENET_TOP5.values()] == [
+        [92.4], [91.0, 91.8], [91.0, 91.9], [90.0, 90.6], [90.1, 91.2], [90.5, 92.4], [93.5, 91.5, 92.5, 92.9],
+    ]  # fmt: skip
+
+
+def test_features_have_the_layers_of_the_networks_and_p_values_of_one_degree_of_freedom():
+    assert {model: [len(means) for means in paper.layers] for model, paper in targets.FEATURES.items()} == {
+        "alexnet-s": [5, 5],
+        "vgg16-d": [13, 13],
+        "wrn-28-2": [24, 24],
+    }
+    for paper in targets.FEATURES.values():
+        assert stats.chi2.sf(paper.statistic, 1) == pytest.approx(paper.p, rel=0.03)
+    sums = [[round(sum(means), 4) for means in paper.layers] for paper in targets.FEATURES.values()]
+    assert sums == [[0.955, 0.8415], [2.2985, 2.3383], [3.5131, 3.6275]]
 
 
 @pytest.mark.parametrize(

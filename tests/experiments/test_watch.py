@@ -57,3 +57,31 @@ def test_a_terminal_has_a_bar_with_the_time_left():
     shown = watched(terminal=True)
     assert "3/4" in shown
     assert "about 45 s left" in shown
+
+
+def test_work_of_killed_runs_is_not_taken_for_work_since_the_start():
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=200)
+    with SweepWatch(console, clock=lambda: now[0]) as watch:
+        watch.started(1, 4, begun=0.5)
+        now[0] = 30.0
+        watch.tick(0.5)
+        assert watch._left() == "", "nothing has moved yet"
+        watch.ended(Outcome(JOB, 30.0), again=False)
+        watch.tick(0.0)
+        assert watch._left() == "about 2 min left", "half a run in 30 s, two runs to go"
+
+
+def test_several_sweeps_have_one_bar_and_a_bound_that_shrinks():
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=200)
+    with SweepWatch(console, clock=lambda: now[0]) as watch:
+        watch.started(0, 10, at_most=True)
+        now[0] = 30.0
+        watch.ended(Outcome(JOB, 30.0), again=False)
+        assert watch._left() == "at most 4 min 30 s left"
+        watch.skipped(7, "lenet300: enough")
+        assert watch._left() == "at most 1 min left"
+        watch.skipped(0, "lenet5: enough")
+    lines = console.file.getvalue().splitlines()
+    assert lines[1:] == ["lenet300: enough; 7 runs are left out", "lenet5: enough"]

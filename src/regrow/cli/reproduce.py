@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="list the experiments with a cost estimate for this machine"
     )
     parser.add_argument("--model", help="only this model")
-    parser.add_argument("--density", help="only these densities, e.g. 0.05,0.1; the dense network has density 1")
+    parser.add_argument(
+        "--density",
+        help="only these densities, e.g. 0.05,0.1; the dense network has density 1, and stays where an analysis compares with it "
+        "(dense-equivalence, sensitivity, features)",
+    )
     parser.add_argument("--seeds", help="a count, a range or a list (default: as many as the paper's)")
     parser.add_argument("--epochs", type=int, help="another number of epochs")
     parser.add_argument("--execution", choices=("masked", "sparse", "auto"), help="how sparse layers are computed")

@@ -21,6 +21,11 @@ class Cell:
     config: Config
     target: Target | None = None
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is the dense network."""
+        return self.config.sparse.method == "dense"
+
     def jobs(self, seeds: Sequence[int]) -> list[Job]:
         """One run per seed."""
         return [Job(replace(self.config, seed=seed), self.label) for seed in seeds]
@@ -28,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper as a command."""
+    """A table or figure of the paper as a command; ``against_dense`` says that its analysis is nothing without the dense network."""
 
     name: str
     shows: str
@@ -36,9 +41,13 @@ class Experiment:
     cells: Callable[[], list[Cell]]
     figure: str = "curve"
     stops_when_equal: bool = False
+    against_dense: bool = False
 
     def chosen(self, model: str | None, densities: Sequence[float] | None, epochs: int | None) -> list[Cell]:
-        """The cells, narrowed to a model and to densities (shares, as everywhere), with another number of epochs if asked."""
+        """The cells, narrowed to a model and to densities (shares, as everywhere), with another number of epochs if asked.
+
+        The dense partners of the chosen cells stay where the analysis compares with them, whatever the densities.
+        """
         cells = self.cells()
         if model is not None:
             models = sorted({cell.model for cell in cells})
@@ -52,7 +61,9 @@ class Experiment:
                     raise ConfigurationError(
                         f"{self.name} has no density {density:g}; it has {', '.join(f'{k:g}' for k in known)}"
                     )
-            cells = [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
+            wanted = [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
+            partnered = {cell.model for cell in wanted} if self.against_dense else set()
+            cells = [cell for cell in cells if cell in wanted or (cell.is_dense and cell.model in partnered)]
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from regrow.experiments.experiment import Experiment, split_label
+from regrow.experiments.experiment import Cell, Experiment, split_label
 from regrow.experiments.statistics import Z95
 from regrow.experiments.tables import Line
 from regrow.experiments.targets import COMPETITORS
@@ -16,41 +18,61 @@ ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
 _TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _LEFT_OUT = 0.99
+_TITLE_WIDTH = 90
 _MARKERS = "xv^<>PX*hd8"
 
 
+# Line and marker of our curves: the first execution of a setting, the second, ...
+_WAYS = (("-", "o"), ("--", "^"), ("-.", "v"))
+_PAPER = {"marker": "s", "ms": 4, "mfc": "white", "ls": ":", "lw": 1.2, "capsize": 2}
+
+
 def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Path]:
-    """One figure per model, as SVG and PNG; what never learned has no point."""
-    written, table = [], [line for line in table if line.summary.n]
-    for model in dict.fromkeys(line.cell.model for line in table):
-        lines = [line for line in table if line.cell.model == model]
-        figure = blank(*_size(experiment, lines))
+    """One figure per model that learned anything, as SVG and PNG, with all of the paper's points for it, whatever was run.
+
+    Settings that never learned have no point; they are named below the title.
+    """
+    written = []
+    for model in dict.fromkeys(line.cell.model for line in table if line.summary.n):
+        every = [line for line in table if line.cell.model == model]
+        lines, cells = [line for line in every if line.summary.n], [c for c in experiment.cells() if c.model == model]
+        figure = blank(*_size(experiment, lines, cells))
         figure.set_label(experiment.figure)
-        _KINDS[experiment.figure](figure, model, lines)
-        figure.axes[0].set_title(f"{model}: {experiment.shows}", fontsize=9, loc="left")
+        _KINDS[experiment.figure](figure, model, lines, cells)
+        title = f"{model}: {experiment.shows}"
+        figure.axes[0].set_title("\n".join([title, *_collapsed(every, cells)]), fontsize=9, loc="left")
         written += save(figure, folder / f"{experiment.name}-{model}")
     return written
 
 
-def _size(experiment: Experiment, lines: Sequence[Line]) -> tuple[float, float]:
+def _collapsed(lines: Sequence[Line], cells: Sequence[Cell]) -> list[str]:
+    """A note of the settings that have no point because every run of them collapsed; with densities where a label has several."""
+    labels = [cell.label for cell in cells]
+    gone = [line for line in lines if line.collapsed and not line.summary.n]
+    several = {line.cell.label for line in gone if labels.count(line.cell.label) > 1}
+    names = [_series(x) + (f" {_density(x.cell):.3g}%" if x.cell.label in several else "") for x in gone]
+    return textwrap.wrap(f"collapsed: {', '.join(names)}", _TITLE_WIDTH) if names else []
+
+
+def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) -> tuple[float, float]:
     if experiment.figure == "bars":
-        return 7.5, 1.6 + 0.32 * len(lines)
+        return 7.5, 1.6 + 0.32 * len(_bar_rows(lines, cells))
     return (9.5, 4.2) if experiment.figure == "sensitivity" else (8.5, 4.8)
 
 
-def _curves(figure: Any, model: str, lines: Sequence[Line]) -> None:
+def _curves(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """Error over density; a dense result is a horizontal band."""
     axes = figure.subplots()
-    thin = [line for line in lines if not _is_dense(line)]
+    thin, known = [line for line in lines if not line.cell.is_dense], [cell for cell in cells if cell.target]
     points = COMPETITORS.get(model, ()) if figure.get_label() == "compression" else ()
-    _scale(axes.xaxis, [100 * line.cell.density for line in thin] + [density for _, density, _ in points])
-    _scale(axes.yaxis, [line.summary.mean for line in lines] + [error for _, _, error in points])
-    for number, name in enumerate(dict.fromkeys(map(_series, thin))):
-        own = sorted((line for line in thin if _series(line) == name), key=lambda line: line.cell.density)
-        _series_and_paper(axes, [100 * line.cell.density for line in own], own, name, f"C{number}")
-    for line in lines:
-        if _is_dense(line):
-            _dense_band(axes, line)
+    densities = [line.cell.density for line in thin] + [cell.density for cell in known if not cell.is_dense]
+    _scale(axes.xaxis, [100 * density for density in densities] + [density for _, density, _ in points])
+    errors = [line.summary.mean for line in lines] + [cell.target.error for cell in known if cell.target]
+    _scale(axes.yaxis, errors + [error for _, _, error in points])
+    for number, label in enumerate(dict.fromkeys(cell.label for cell in cells if not cell.is_dense)):
+        _ours(axes, [line for line in thin if line.cell.label == label], _density, f"C{number % 10}")
+        _paper(axes, [cell for cell in known if cell.label == label], _density, label, f"C{number % 10}")
+    _dense_bands(axes, [line for line in lines if line.cell.is_dense], [cell for cell in known if cell.is_dense])
     _competitors(axes, points)
     axes.set_xlabel("weights (%)")
     axes.set_ylabel(ERROR)
@@ -67,47 +89,56 @@ def _competitors(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
         axes.plot(x, y, marker=_MARKERS[number % len(_MARKERS)], ls="", color=color, label=name, zorder=5)
 
 
-def _bars(figure: Any, model: str, lines: Sequence[Line]) -> None:
+def _bar_rows(lines: Sequence[Line], cells: Sequence[Cell]) -> list[tuple[Cell, Line | None]]:
+    """Our lines in the order of the cells, and between them what only the paper has."""
+    rows: list[tuple[Cell, Line | None]] = []
+    for cell in cells:
+        own = [line for line in lines if (line.cell.label, line.cell.density) == (cell.label, cell.density)]
+        rows += [(cell, line) for line in own]
+        if not own and cell.target:
+            rows.append((cell, None))
+    return rows
+
+
+def _bars(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """One row per setting: our mean with its interval, the paper's a little below."""
     axes = figure.subplots()
-    places = range(len(lines))
-    bars = [Z95 * (line.summary.se or 0.0) for line in lines]
-    means = [line.summary.mean for line in lines]
-    axes.errorbar(
-        means, [at - 0.12 for at in places], xerr=bars, ls="", marker="o", color="C0", capsize=3, label="ours"
-    )
-    known = [(at + 0.12, line.cell.target) for at, line in zip(places, lines, strict=True) if line.cell.target]
+    rows = list(enumerate(_bar_rows(lines, cells)))
+    ours = [(at - 0.12, line.summary) for at, (_, line) in rows if line]
+    bars = [Z95 * (summary.se or 0.0) for _, summary in ours]
+    means, places = [summary.mean for _, summary in ours], [at for at, _ in ours]
+    axes.errorbar(means, places, xerr=bars, ls="", marker="o", color="C0", capsize=3, label="ours")
+    known = [(at + 0.12, cell.target) for at, (cell, _) in rows if cell.target]
     if known:
         spread = [Z95 * (target.se or 0.0) for _, target in known]
         errors, heights = [target.error for _, target in known], [at for at, _ in known]
         axes.errorbar(
             errors, heights, xerr=spread, ls="", marker="D", mfc="white", color="C3", capsize=3, label="paper"
         )
-    axes.set_yticks(
-        places, [f"{_series(line)}  {100 * line.cell.density:.3g}%  (n = {line.summary.n})" for line in lines]
-    )
+    axes.set_yticks([at for at, _ in rows], [_bar_name(cell, line) for _, (cell, line) in rows])
     axes.tick_params(labelsize=8)
-    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)
     axes.set_xlabel(ERROR)
     _legend(figure, axes)
 
 
-def _sensitivity(figure: Any, model: str, lines: Sequence[Line]) -> None:
+def _bar_name(cell: Cell, line: Line | None) -> str:
+    name = _series(line) if line else cell.label
+    return f"{name}  {100 * cell.density:.3g}%  ({f'n = {line.summary.n}' if line else 'paper only'})"
+
+
+def _sensitivity(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """Error over prune rate and over momentum; momentum 0.99 diverges and is left out as in the paper."""
     panels = figure.subplots(1, 2)
     for axes, parameter, both in zip(
         panels, ("prune rate", "momentum"), (("cosine", "linear"), ("sparse", "dense")), strict=True
     ):
         for number, series in enumerate(both):
-            own = [
-                line for line in lines if (line.cell.label.startswith(parameter) and line.cell.label.endswith(series))
-            ]
-            own = sorted(own, key=lambda line: split_label(line.cell.label)[1])
-            own = [line for line in own if split_label(line.cell.label)[1] != _LEFT_OUT]
-            values = [split_label(line.cell.label)[1] for line in own]
-            if own:
-                _series_and_paper(axes, values, own, series, f"C{number}")
+            own = [line for line in lines if _is_point(line.cell, parameter, series)]
+            known = [cell for cell in cells if cell.target and _is_point(cell, parameter, series)]
+            _ours(axes, own, _value, f"C{number}", series)
+            _paper(axes, known, _value, series, f"C{number}")
         axes.set_xlabel(parameter)
         axes.set_ylabel(ERROR)
         axes.grid(alpha=0.25)
@@ -115,26 +146,51 @@ def _sensitivity(figure: Any, model: str, lines: Sequence[Line]) -> None:
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
 
 
-def _series_and_paper(axes: Any, x: Sequence[float], own: Sequence[Line], name: str, color: str) -> None:
-    """Our curve, filled and solid; the paper's, open and dotted, in the same colour and a little to the right."""
-    bars = [Z95 * (line.summary.se or 0.0) for line in own]
-    means = [line.summary.mean for line in own]
-    axes.errorbar(x, means, bars, color=color, marker="o", ms=4, lw=1.5, capsize=2, label=f"{name}, ours")
-    aside = [at * 1.025 for at in x] if axes.get_xscale() == "log" else [at + 0.012 * (max(x) - min(x)) for at in x]
-    paper = [(at, line.cell.target) for at, line in zip(aside, own, strict=True) if line.cell.target is not None]
-    if paper:
-        spread = [Z95 * (target.se or 0.0) for _, target in paper]
-        points = ([at for at, _ in paper], [target.error for _, target in paper])
-        style = {"marker": "s", "ms": 4, "mfc": "white", "ls": ":", "lw": 1.2, "capsize": 2}
-        axes.errorbar(*points, spread, color=color, label=f"{name}, paper", **style)
+def _is_point(cell: Cell, parameter: str, series: str) -> bool:
+    name, value, kind = split_label(cell.label)
+    return (name, kind) == (parameter, series) and value != _LEFT_OUT
 
 
-def _dense_band(axes: Any, line: Line) -> None:
-    axes.axhline(line.summary.mean, color="black", linewidth=1, label="dense, ours")
-    if line.summary.interval is not None:
-        axes.axhspan(*line.summary.interval, color="black", alpha=0.08)
-    if line.cell.target is not None:
-        axes.axhline(line.cell.target.error, color="black", linewidth=1, linestyle=":", label="dense, paper")
+def _density(cell: Cell) -> float:
+    return 100 * cell.density
+
+
+def _value(cell: Cell) -> float:
+    return split_label(cell.label)[1]
+
+
+def _ours(axes: Any, lines: Sequence[Line], place: Callable[[Cell], float], color: str, name: str = "") -> None:
+    """Our curves of a setting, filled: one per execution, told apart by line and marker."""
+    executions = dict.fromkeys(line.execution for line in lines)
+    for (style, marker), execution in zip(itertools.cycle(_WAYS), executions, strict=False):
+        own = sorted((line for line in lines if line.execution == execution), key=lambda line: place(line.cell))
+        bars, means = [Z95 * (line.summary.se or 0.0) for line in own], [line.summary.mean for line in own]
+        shown = {"color": color, "marker": marker, "ms": 4, "ls": style, "lw": 1.5, "capsize": 2}
+        label = f"{_way(name, execution) if name else _series(own[0])}, ours"
+        axes.errorbar([place(line.cell) for line in own], means, bars, label=label, **shown)
+
+
+def _paper(axes: Any, cells: Sequence[Cell], place: Callable[[Cell], float], name: str, color: str) -> None:
+    """The paper's curve of a setting, open and dotted, in the colour of ours and a little to the right."""
+    known = sorted(((place(cell), cell.target) for cell in cells if cell.target), key=lambda pair: pair[0])
+    if not known:
+        return
+    x = [at for at, _ in known]
+    aside = [at * 1.025 for at in x] if axes.get_xscale() == "log" else [at + 0.012 * (x[-1] - x[0]) for at in x]
+    spread = [Z95 * (target.se or 0.0) for _, target in known]
+    axes.errorbar(aside, [target.error for _, target in known], spread, color=color, label=f"{name}, paper", **_PAPER)
+
+
+def _dense_bands(axes: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+    """The dense network, ours and the paper's, each with the band of its 95% interval."""
+    for line in lines:
+        axes.axhline(line.summary.mean, color="black", linewidth=1, label="dense, ours")
+        if line.summary.interval is not None:
+            axes.axhspan(*line.summary.interval, color="black", alpha=0.08, lw=0)
+    for target in (cell.target for cell in cells if cell.target):
+        axes.axhline(target.error, color="black", linewidth=1, linestyle=":", label="dense, paper")
+        if target.se is not None:
+            axes.axhspan(target.error - Z95 * target.se, target.error + Z95 * target.se, color="C7", alpha=0.2, lw=0)
 
 
 def _scale(axis: Any, values: Sequence[float]) -> None:
@@ -156,14 +212,14 @@ def _legend(figure: Any, axes: Any) -> None:
     figure.legend(*chosen, loc="outside right upper", fontsize=7)
 
 
-def _is_dense(line: Line) -> bool:
-    return line.cell.config.sparse.method == "dense"
-
-
 def _series(line: Line) -> str:
     """The label, with how it was computed if that is not plain masked training."""
-    plain = line.execution in ("", "dense") or line.execution.startswith("masked")
-    return line.cell.label if plain else f"{line.cell.label} ({line.execution.split(',')[0]})"
+    return _way(line.cell.label, line.execution)
+
+
+def _way(name: str, execution: str) -> str:
+    plain = execution in ("", "dense") or execution.startswith("masked")
+    return name if plain else f"{name} ({execution.split(',')[0]})"
 
 
 _KINDS = {"curve": _curves, "compression": _curves, "bars": _bars, "sensitivity": _sensitivity}

@@ -16,8 +16,8 @@ from regrow.experiments import extras
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.figures import draw
 from regrow.experiments.rows import add_runs, learned, read_runs
-from regrow.experiments.statistics import intervals_overlap, summarise
-from regrow.experiments.sweep import Executor, Outcome, Watcher, rows, sweep
+from regrow.experiments.statistics import Summary, intervals_overlap, summarise
+from regrow.experiments.sweep import Executor, Outcome, Watcher, announce, rows, sweep, unfinished
 from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
 from regrow.files import write_atomically
 
@@ -102,21 +102,35 @@ def collect(
 def _until_equal(
     cells: Sequence[Cell], seeds: Sequence[int], folder: Path, executor: Executor, watcher: Watcher | None
 ) -> list[Outcome]:
-    """Per model: the dense network, then more and more weights until the 95% intervals overlap."""
+    """Per model: the dense network, then more and more weights until the 95% intervals overlap; nothing if there is none to reach."""
     if len(seeds) < 2:
         raise ConfigurationError("intervals need at least two seeds: --seeds 2 or more")
+    if watcher is not None:
+        announce([job for cell in cells for job in cell.jobs(seeds)], folder, watcher, at_most=True)
     outcomes: list[Outcome] = []
     for model in dict.fromkeys(cell.model for cell in cells):
-        own = sorted((c for c in cells if c.model == model), key=lambda c: (c.label != "dense", c.density))
+        own = sorted((c for c in cells if c.model == model), key=lambda c: (not c.is_dense, c.density))
         dense = None
-        for cell in own:
-            outcomes += sweep(cell.jobs(seeds), folder, executor, watcher)
-            errors = [row["test_error"] for row in rows(cell.jobs(seeds), folder) if learned(row)]
-            if cell.label == "dense":
-                dense = summarise(errors) if errors else None
-            elif errors and dense is not None and intervals_overlap(summarise(errors), dense):
+        for number, cell in enumerate(own, 1):
+            outcomes += sweep(cell.jobs(seeds), folder, executor, watcher, announced=True)
+            found = summarise([row["test_error"] for row in rows(cell.jobs(seeds), folder) if learned(row)])
+            dense = found if cell.is_dense else dense
+            why = _why_enough(cell, found, dense)
+            if why:
+                rest = unfinished([job for c in own[number:] for job in c.jobs(seeds)], folder)
+                if watcher is not None:
+                    watcher.skipped(len(rest), f"{model}: {why}")
                 break
     return outcomes
+
+
+def _why_enough(cell: Cell, found: Summary, dense: Summary | None) -> str:
+    """Why no more weights are tried after this cell; empty if they are."""
+    if dense is None or dense.se is None:
+        return extras.no_interval(dense)
+    if not cell.is_dense and intervals_overlap(found, dense):
+        return f"the interval at {100 * cell.density:g}% weights overlaps the dense network's"
+    return ""
 
 
 def with_overrides(cells: Sequence[Cell], override: Callable[[Config], Config]) -> list[Cell]:

@@ -52,8 +52,8 @@ def difference_in_se(ours: Summary, mean: float, se: float | None) -> float | No
 
 
 def intervals_overlap(a: Summary, b: Summary) -> bool:
-    """The paper's criterion for equal performance: |a - b| <= 1.96 (SE_a + SE_b)."""
-    return abs(a.mean - b.mean) <= Z95 * ((a.se or 0.0) + (b.se or 0.0))
+    """The paper's criterion for equal performance: |a - b| <= 1.96 (SE_a + SE_b); never met by fewer than two values."""
+    return a.se is not None and b.se is not None and abs(a.mean - b.mean) <= Z95 * (a.se + b.se)
 
 
 def kruskal_wallis(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

@@ -48,9 +48,10 @@ class Executor(Protocol):
 
 
 class Watcher(Protocol):
-    """Who watches a sweep."""
+    """Who watches a sweep, or several in a row."""
 
-    def started(self, done: int, total: int) -> None: ...  # noqa: D102
+    def started(self, done: int, total: int, begun: float = 0.0, at_most: bool = False) -> None: ...  # noqa: D102
+    def skipped(self, runs: int, why: str) -> None: ...  # noqa: D102
     def ended(self, outcome: Outcome, again: bool) -> None: ...  # noqa: D102
     def tick(self, running: float) -> None: ...  # noqa: D102
 
@@ -86,20 +87,30 @@ def threads_per_job(slots: int, jobs: int) -> int:
     return max(1, cores() // max(1, min(slots, jobs)))
 
 
-def sweep(jobs: Sequence[Job], folder: Path, executor: Executor, watcher: Watcher | None = None) -> list[Outcome]:
+def announce(jobs: Sequence[Job], folder: Path, watcher: Watcher, at_most: bool = False) -> None:
+    """Tell the watcher how many of the runs are finished and how far the others have come; ``at_most`` if not all will be needed."""
+    todo = unfinished(jobs, folder)
+    total = len({job.key for job in jobs})
+    watcher.started(total - len(todo), total, sum(fraction(job, folder) for job in todo), at_most)
+
+
+def sweep(
+    jobs: Sequence[Job], folder: Path, executor: Executor, watcher: Watcher | None = None, announced: bool = False
+) -> list[Outcome]:
     """Run all jobs that are not finished, failed ones once more, and add them to ``runs.csv``; returns how each ended.
 
+    ``announced`` says that the watcher knows of these jobs, as part of more.
     Interrupted (KeyboardInterrupt), it lets the runs save, and raises.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     # Two equal jobs would share a folder: they are one run.
     jobs = list({job.key: job for job in jobs}.values())
-    todo = [job for job in jobs if not is_finished(job, folder)]
+    todo = unfinished(jobs, folder)
     ended = {job.key: Outcome(job, 0.0) for job in jobs if job not in todo}
     add_runs(folder / "runs.csv", rows(jobs, folder))
-    if watcher is not None:
-        watcher.started(len(ended), len(jobs))
+    if watcher is not None and not announced:
+        announce(jobs, folder, watcher)
     threads = threads_per_job(executor.slots, len(jobs))
     try:
         for attempt in range(1, ATTEMPTS + 1):
@@ -120,6 +131,11 @@ def sweep(jobs: Sequence[Job], folder: Path, executor: Executor, watcher: Watche
 def is_finished(job: Job, folder: Path) -> bool:
     """Whether a job has ended, with a result or by divergence, which would come again."""
     return ending_of(job.config, folder / job.key) is not None
+
+
+def unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
+    """The jobs that have not ended, equal ones once."""
+    return [job for job in {job.key: job for job in jobs}.values() if not is_finished(job, folder)]
 
 
 def run_job(job: Job, folder: Path, threads: int) -> Outcome:

@@ -162,6 +162,17 @@ IMAGENET: dict[str, Curve] = {
     "tuned": {100: Target(23.0), 10: Target(27.1), 20: Target(25.1), 30: Target(24.1)},
 }
 
+# The same tables: top-5 accuracy in percent.
+IMAGENET_TOP5: dict[str, dict[float, float]] = {
+    "dense": {100: 92.4},
+    "fully sparse": {10: 91.0, 20: 91.8},
+    "partially dense": {10: 91.0, 20: 91.9},
+    "deep-r": {10: 90.0, 20: 90.6},
+    "set": {10: 90.1, 20: 91.2},
+    "dsr": {10: 90.5, 20: 92.4},
+    "tuned": {100: 93.5, 10: 91.5, 20: 92.5, 30: 92.9},
+}
+
 # Table 3: model -> (density %, error, speed-up by empty channels, speed-up by FLOP reduction).
 DENSE_EQUIVALENCE: dict[str, tuple[float, Target, float, float]] = {
     "alexnet-s": (50, Target(13.15, 0.065), 1.31, 3.01),
@@ -242,3 +253,83 @@ PRUNE_RATE_SENSITIVITY: dict[str, dict[float, tuple[Target, Target]]] = {
         0.2: (Target(14.217, 0.133), Target(14.123, 0.118)),
     },
 }
+
+# The same figure: median errors, network -> parameter -> value -> (sparse, dense) or (cosine, linear).
+SENSITIVITY_MEDIANS: dict[str, dict[str, dict[float, tuple[float, float]]]] = {
+    "vgg16-d": {
+        "momentum": {
+            0.99: (39.08, 31.01), 0.95: (7.215, 7.61), 0.9: (6.64, 6.52), 0.8: (6.525, 6.42),
+            0.7: (6.475, 6.51), 0.6: (6.91, 6.545), 0.5: (6.805, 6.58),
+        },
+        "prune rate": {
+            0.7: (6.65, 6.625), 0.6: (6.515, 6.54), 0.5: (6.65, 6.6), 0.4: (6.51, 6.625),
+            0.3: (6.37, 6.445), 0.2: (6.39, 6.53),
+        },
+    },
+    "alexnet-s": {
+        "momentum": {
+            0.99: (23.465, 22.98), 0.95: (15.355, 14.165), 0.9: (14.5, 12.77), 0.8: (14.085, 12.625),
+            0.7: (14.66, 12.805), 0.6: (14.95, 12.89), 0.5: (15.28, 13.08),
+        },
+        "prune rate": {
+            0.7: (15.185, 14.725), 0.6: (14.77, 14.49), 0.5: (14.475, 14.6), 0.4: (14.295, 14.19),
+            0.3: (14.39, 14.325), 0.2: (14.265, 14.175),
+        },
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """Class specialisation S of channels, dense against sparse: the test as printed, and what the authors' stored channels give.
+
+    ``channels`` and ``means`` are (dense, sparse), all layers pooled; ``layers`` has the means layer by layer.
+    """
+
+    printed: str
+    statistic: float
+    p: float
+    channels: tuple[int, int]
+    means: tuple[float, float]
+    layers: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+# The appendix's Kruskal-Wallis tests. The paper gives the number of layers as degrees of freedom; its p-values are those of one.
+FEATURES: dict[str, Specialisation] = {
+    "alexnet-s": Specialisation(
+        "H = 4.43, p = 0.035",
+        31.68,
+        1.8e-8,
+        (1214, 813),
+        (0.1973, 0.1800),
+        ((0.1417, 0.1404, 0.1665, 0.2137, 0.2927), (0.1372, 0.1354, 0.1439, 0.1754, 0.2496)),
+    ),
+    "vgg16-d": Specialisation(
+        "H = 28.1, p < 0.001",
+        9.86,
+        0.0017,
+        (3238, 2269),
+        (0.1980, 0.1870),
+        (
+            (0.1172, 0.1292, 0.1296, 0.1366, 0.1523, 0.1651, 0.2131, 0.3061, 0.3506, 0.2081, 0.1649, 0.1035, 0.1222),
+            (0.1269, 0.1297, 0.1305, 0.1362, 0.1532, 0.1643, 0.2155, 0.2731, 0.3217, 0.2039, 0.1675, 0.1351, 0.1807),
+        ),
+    ),
+    "wrn-28-2": Specialisation(
+        "H = 36.2, p < 0.001",
+        0.66,
+        0.42,
+        (1434, 1107),
+        (0.1638, 0.1666),
+        (
+            (
+                0.1237, 0.1266, 0.1150, 0.1194, 0.1134, 0.1161, 0.1105, 0.1234, 0.1279, 0.1402, 0.1373, 0.1319,
+                0.1419, 0.1344, 0.1429, 0.1448, 0.1360, 0.1608, 0.1544, 0.1523, 0.1773, 0.2008, 0.2316, 0.2505,
+            ),
+            (
+                0.1376, 0.1292, 0.1187, 0.1253, 0.1135, 0.1209, 0.1216, 0.1255, 0.1245, 0.1405, 0.1284, 0.1324,
+                0.1344, 0.1483, 0.1356, 0.1462, 0.1439, 0.1781, 0.1492, 0.1673, 0.1614, 0.2197, 0.2148, 0.3105,
+            ),
+        ),
+    ),
+}  # fmt: skip

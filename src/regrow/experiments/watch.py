@@ -57,15 +57,22 @@ class SweepWatch:
         self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.progress.add_task("runs", total=None, left="")
         self.done = self.total = 0
-        self._before, self._clock, self._began, self._running = 0, clock, clock(), 0.0
+        self._before, self._clock, self._began, self._running, self._about = 0.0, clock, clock(), 0.0, "about"
 
-    def started(self, done: int, total: int) -> None:
-        """A grid begins, with some runs finished before."""
-        self.done = self._before = done
-        self.total, self._began, self._running = total, self._clock(), 0.0
+    def started(self, done: int, total: int, begun: float = 0.0, at_most: bool = False) -> None:
+        """A grid begins, with some runs finished before and some begun (``begun``: the sum of their fractions)."""
+        self.done, self._before = done, done + begun
+        self.total, self._began, self._running = total, self._clock(), begun
+        self._about = "at most" if at_most else "about"
         self.progress.reset(self.task, total=total, completed=done, left="")
         if done:
             self._say(f"{done} of {total} runs were finished before")
+
+    def skipped(self, runs: int, why: str) -> None:
+        """So many runs will not take place."""
+        self.total -= runs
+        self.progress.update(self.task, total=self.total)
+        self._say(f"{why}; {runs} runs are left out" if runs else why)
 
     def ended(self, outcome: Outcome, again: bool) -> None:
         """One run ended."""
@@ -89,7 +96,7 @@ class SweepWatch:
     def _left(self) -> str:
         now = self.done + self._running
         seconds = time_left(self._clock() - self._began, self._before, now, self.total)
-        return f"about {readable(seconds)} left" if seconds else ""
+        return f"{self._about} {readable(seconds)} left" if seconds else ""
 
     def _say(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
