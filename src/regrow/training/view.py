@@ -66,9 +66,11 @@ class PlainView:
 
     def finished(self, run: Run, result: dict[str, Any]) -> None:
         """The final table, and the speed where this process trained."""
-        table = Table(
-            title=f"test error {result['test_error']:.2f}%  ({run.config.model}, {result['density']:.2%} of the weights)"
-        )
+        model, share = run.config.model, f"{result['density']:.2%} of the weights"
+        self._say(
+            f"test error {result['test_error']:.2f}%  ({model}, {share})"
+        )  # as a title it would wrap at the table's width
+        table = Table()
         rows = [row for row in run.parts.handle.plan() if row.sparse]
         priced = [PRICE] if any(row.cost is not None for row in rows) else []
         for column in ("layer", "shape", "density", "non-zeros", *priced):
