@@ -23,6 +23,10 @@ class UnsupportedError(RegrowError, TypeError):
     """A model, optimizer or parameter of a kind that regrow refuses to handle."""
 
 
+class MissingPackageError(RegrowError, ImportError):
+    """An optional package is not installed, or fails to import."""
+
+
 class StateError(RegrowError, RuntimeError):
     """Saved state, masks and weights do not fit together."""
 
