@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regrow import data, models
 from regrow.api import sparsify
 from regrow.config import Config
-from regrow.data import Dataset
+from regrow.data import Dataset, Form
 from regrow.errors import ConfigurationError
 from regrow.handle import Handle
 from regrow.methods import Method, build
@@ -60,9 +60,9 @@ def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
         raise ConfigurationError(str(error)) from error
 
 
-def build_model(config: Config, dataset: Dataset) -> nn.Module:
+def build_model(config: Config, form: Dataset | Form) -> nn.Module:
     """The configured model, fitted to the data's shape and classes."""
-    options = {"num_classes": dataset.num_classes, "input_shape": dataset.shape, **config.model_options}
+    options = {"num_classes": form.num_classes, "input_shape": form.shape, **config.model_options}
     known = models.info(config.model).options()
     if known is not None:
         options = {key: value for key, value in options.items() if key in known or key in config.model_options}
