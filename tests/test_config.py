@@ -122,11 +122,27 @@ def test_unknown_override_names_the_nearest(key, nearest):
     [
         ({"epcohs": 3}, "epochs"),
         ({"sparse": {"densty": 0.1}}, "sparse.density"),
-        ({"optimiser": {"lr": 0.1}}, "optimizer.lr"),
+        ({"optimiser": {"lr": 0.1}}, "optimizer"),
+        ({"sprase": {"density": 0.1}}, "sparse"),
+        ({"model_option": {"dropout": 0}}, "model_options"),
     ],
 )
 def test_unknown_key_in_a_file_names_the_nearest(values, nearest):
     assert f"did you mean {nearest!r}" in error(from_dict, values)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("optimizer", "optimizer.name"),
+        ("data", "data.name"),
+        ("schedule", "schedule.kind"),
+        ("sparse", "sparse.method"),
+    ],
+)
+def test_a_section_is_no_key(section, key):
+    assert f"{section} is a section: name one of its keys, {key} or one of" in error(override, Config(), {section: "x"})
+    assert f"{section} is a section: write [{section}] with its keys, {key}" in error(from_dict, {section: "x"})
 
 
 def test_ambiguous_leaf_lists_the_paths():

@@ -240,6 +240,8 @@ def resolve_key(key: str) -> str:
     matches = [path for path in paths if path.rsplit(".", 1)[-1] == name]
     if len(matches) == 1:
         return matches[0]
+    if name in _sections():
+        raise ConfigurationError(f"{name} is a section: name one of its keys, {_keys_of(name)}")
     if matches:
         raise ConfigurationError(f"key {key!r} is ambiguous: say {' or '.join(matches)}")
     raise unknown("configuration key", key, [*paths, *(p.rsplit(".", 1)[-1] for p in paths)])
@@ -283,17 +285,23 @@ def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
     for key, value in values.items():
         path = prefix + key
         if key not in known:
-            raise unknown("configuration key", path, [prefix + k for k in known] if prefix else _paths(type(base)))
+            raise _unknown_key(path, value, [prefix + k for k in known] if prefix else _paths(type(base)))
         current = getattr(base, key)
         if is_dataclass(current):
             if not isinstance(value, Mapping):
-                raise ConfigurationError(f"{path} is a section: write [{path}] with its keys")
+                raise ConfigurationError(f"{path} is a section: write [{path}] with its keys, {_keys_of(path)}")
             changes[key] = _merge(current, value, path + ".")
         elif isinstance(current, dict) and isinstance(value, Mapping):
             changes[key] = {**current, **value}
         else:
             changes[key] = _typed(value, hints[key], path)
     return dataclasses.replace(base, **changes)
+
+
+def _unknown_key(path: str, value: Any, valid: list[str]) -> ConfigurationError:
+    if isinstance(value, Mapping) and "." not in path:
+        return unknown("section", path, [*_sections(), "model_options"])
+    return unknown("configuration key", path, valid)
 
 
 def _typed(value: Any, hint: Any, path: str) -> Any:
@@ -325,9 +333,17 @@ def _hint(path: str) -> Any:
     kind: Any = Config
     for part in path.split("."):
         kind = get_type_hints(kind)[part]
-    if is_dataclass(kind):
-        raise ConfigurationError(f"{path} is a section: name one of its keys, e.g. {path}.{fields(kind)[0].name}")
     return kind
+
+
+def _sections() -> dict[str, Any]:
+    return {name: kind for name, kind in get_type_hints(Config).items() if is_dataclass(kind)}
+
+
+def _keys_of(section: str) -> str:
+    """All keys of a section, the one most often meant first."""
+    first, *others = (item.name for item in fields(_sections()[section]))
+    return f"{section}.{first} or one of {', '.join(others)}"
 
 
 def _paths(kind: Any, prefix: str = "") -> list[str]:
