@@ -116,6 +116,23 @@ def test_entry_point_and_version_agree_with_the_package():
         (["train", "demo", "--option.prune_rat", "0.1", "--out", "{tmp}"], "did you mean 'prune_rate'"),
         (["train", "demo", "--model", "lenet", "--out", "{tmp}"], "unknown model 'lenet'"),
         (["train", "demo", "--model_options.depth", "3", "--out", "{tmp}"], "has no option 'depth'"),
+        (
+            ["train", "demo", "--model", "wrn-28-2", "--model_options.dropout", "abc", "--out", "{tmp}"],
+            "model 'wrn-28-2' cannot have model_options dropout = 'abc': ",
+        ),
+        (
+            ["train", "demo", "--model_options.num_classes", "-3", "--out", "{tmp}"],
+            "model 'lenet300' cannot have model_options num_classes = -3: ",
+        ),
+        (
+            ["train", "demo", "--model_options.num_classes", "3", "--out", "{tmp}"],
+            "model 'lenet300' has 3 outputs, too few for the 10 classes of mnist-sample: leave model_options.num_classes",
+        ),
+        (["plan", "demo", "--model_options.num_classes", "3"], "too few for the 10 classes"),
+        (
+            ["train", "demo", "--model_options.input_shape", "[1, 20, 20]", "--out", "{tmp}"],
+            "model 'lenet300' does not take images of 1x28x28: ",
+        ),
         (["train", "demo", "--scope", "sparse", "--out", "{tmp}"], "unknown scope"),
         (["train", "demo", "--data.name", "mnits", "--out", "{tmp}"], "did you mean 'mnist'"),
         (["train", "demo", "--out", "{file}/below"], "{file}"),
@@ -152,3 +169,12 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("regrow.cli.methods.run", broken)
     with pytest.raises(ValueError, match="a bug"):
         main(["methods"])
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regrow.cli.data.run", interrupted)
+    assert main(["data", "get", "mnist"]) == 130
+    assert capsys.readouterr().err == "regrow data: interrupted\n"

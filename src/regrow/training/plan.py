@@ -12,7 +12,7 @@ from regrow.config import Config
 from regrow.methods import Method, build
 from regrow.plan import Plan
 from regrow.training.optimisation import build_optimizer
-from regrow.training.setup import build_model
+from regrow.training.setup import build_model, check_outputs
 
 
 def plan_of(config: Config) -> Plan:
@@ -20,6 +20,7 @@ def plan_of(config: Config) -> Plan:
     settings = config.data
     form = data.form_of(settings.name, root=settings.root or None, image_size=settings.image_size)
     network = build_model(config, form)
+    check_outputs(config, network, form)
     method = build(config.sparse.method, dict(config.sparse.options))
     absent = _absent(method)
     example = torch.zeros(1, *form.shape)
