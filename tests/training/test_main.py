@@ -2,8 +2,9 @@
 
 import pytest
 
-from regrow.errors import StateError
-from regrow.training.main import alone_in
+from regrow.errors import ConfigurationError, StateError
+from regrow.training.main import alone_in, train
+from tests.training import tiny
 
 
 def test_a_folder_belongs_to_one_process_at_a_time(tmp_path):
@@ -16,9 +17,36 @@ def test_a_folder_belongs_to_one_process_at_a_time(tmp_path):
         pass
     with alone_in(folder):
         pass
-    assert not list(folder.iterdir())
+    assert not folder.exists(), "nothing was left in it"
 
 
 def test_other_ranks_do_not_ask(tmp_path):
     with alone_in(tmp_path), alone_in(tmp_path, leads=False):
         pass
+
+
+@pytest.mark.parametrize("changes", [{"model": "nope"}, {"model": "lenet300", "model_options": {"num_classes": 2}}])
+def test_a_refused_run_leaves_nothing(tmp_path, changes):
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), **changes)
+    with pytest.raises(ConfigurationError):
+        train(config, tmp_path / "runs" / "refused")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
+def test_what_was_there_before_a_refused_run_stays(tmp_path):
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), model="nope")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError):
+        train(config, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with (
+            pytest.raises(ConfigurationError, match=r"file.* cannot be the folder of a run \(.*\): choose another"),
+            alone_in(folder),
+        ):
+            pass
