@@ -136,6 +136,15 @@ def test_entry_point_and_version_agree_with_the_package():
         (["train", "demo", "--scope", "sparse", "--out", "{tmp}"], "unknown scope"),
         (["train", "demo", "--data.name", "mnits", "--out", "{tmp}"], "did you mean 'mnist'"),
         (["train", "demo", "--out", "{file}/below"], "{file}"),
+        (["train", "demo", "--threads", "100000", "--out", "{tmp}"], "threads must be at most"),
+        (["plan", "demo", "--compile", "maybe"], "compile must be true or false, got 'maybe'"),
+        (["plan", "demo", "--seed", "99999999999999999999"], "seed must lie in [-2^63, 2^63)"),
+        (
+            ["plan", "demo", "--momentum", "0.5", "--optimizer.name", "adamw"],
+            "optimizer.momentum means nothing to adamw: leave it out; Adam's is the first of optimizer.betas",
+        ),
+        (["plan", "{toml}"], "optimizer.momentum means nothing to adam"),
+        (["plan", "demo", "--betas", "[0.8, 0.9]"], "optimizer.betas means nothing to sgd"),
         (["plan", "demo", "--lr", "fast"], "optimizer.lr must be float, got 'fast'"),
         (["plan", "demo", "--model", "lenet"], "unknown model"),
         (["evaluate", "{tmp}/missing"], "is not the folder of a run"),
@@ -146,7 +155,8 @@ def test_entry_point_and_version_agree_with_the_package():
 )
 def test_errors_of_the_user_are_one_line_and_exit_code_2(arguments, words, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    places = {"tmp": str(tmp_path / "run"), "file": str(tmp_path / "file")}
+    (tmp_path / "adam.toml").write_text('[optimizer]\nname = "adam"\nmomentum = 0.5\n')
+    places = {"tmp": str(tmp_path / "run"), "file": str(tmp_path / "file"), "toml": str(tmp_path / "adam.toml")}
     assert main([argument.format(**places) for argument in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"regrow {arguments[0]}: ")

@@ -17,7 +17,7 @@ from regrow.handle import Handle
 from regrow.methods import Method, build
 from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
-from regrow.training.processes import Processes
+from regrow.training.processes import Processes, use_threads
 from regrow.training.traffic import SparseTraffic
 from regrow.uses import evaluation_mode
 
@@ -39,8 +39,7 @@ class Parts:
 
 def assemble(config: Config, processes: Processes) -> Parts:
     """Data, model, optimizer and masks, all functions of the configuration."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     train = load_split(config, config.data.train_split)
     held_out = config.data.train_split == "train" and config.data.test_split != "val"
     validation = load_split(config, "val") if held_out else None
