@@ -87,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RegrowError, ValueError, OSError) as error:
         if not _is_users(error):
             raise
-        print(f"regrow {command}: {' '.join(str(error).split())}", file=sys.stderr)
+        text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split())
+        print(f"regrow {command}: {text}", file=sys.stderr)
         return error.status if isinstance(error, RegrowError) else 2
 
 
