@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regrow import config as configuration
-from regrow.config import CHOICES, Config, Data, Optimizer, Schedule, Sparse, from_dict, override, to_toml
+from regrow.config import Config, Data, Optimizer, Schedule, Sparse, from_dict, override, to_toml
 from regrow.errors import ConfigurationError
+from regrow.ranges import CHOICES, value_at
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 keys = st.one_of(st.text(string.ascii_lowercase + "_", min_size=1, max_size=8), texts)
@@ -85,13 +86,17 @@ def test_load_names_a_file_that_is_no_toml(tmp_path):
         ("epochs", "12", "epochs", 12),
         ("schedule.epochs", "[30, 60]", "schedule.epochs", (30.0, 60.0)),
         ("nesterov", "false", "optimizer.nesterov", False),
+        ("nesterov", "No", "optimizer.nesterov", False),
+        ("compile", "yes", "compile", True),
+        ("compile", "1", "compile", True),
+        ("betas", "[0.8, 0.99]", "optimizer.betas", (0.8, 0.99)),
         ("model", "0", "model", "0"),
         ("data.name", "some where/x", "data.name", "some where/x"),
         ("lr", "1e-3", "optimizer.lr", 1e-3),
     ],
 )
 def test_overrides_by_path_leaf_and_dash(key, text, path, value):
-    found = configuration._get(override(Config(), {key: text}), path)
+    found = value_at(override(Config(), {key: text}), path)
     assert found == value
     assert type(found) is type(value)
 
@@ -122,11 +127,27 @@ def test_unknown_override_names_the_nearest(key, nearest):
     [
         ({"epcohs": 3}, "epochs"),
         ({"sparse": {"densty": 0.1}}, "sparse.density"),
-        ({"optimiser": {"lr": 0.1}}, "optimizer.lr"),
+        ({"optimiser": {"lr": 0.1}}, "optimizer"),
+        ({"sprase": {"density": 0.1}}, "sparse"),
+        ({"model_option": {"dropout": 0}}, "model_options"),
     ],
 )
 def test_unknown_key_in_a_file_names_the_nearest(values, nearest):
     assert f"did you mean {nearest!r}" in error(from_dict, values)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("optimizer", "optimizer.name"),
+        ("data", "data.name"),
+        ("schedule", "schedule.kind"),
+        ("sparse", "sparse.method"),
+    ],
+)
+def test_a_section_is_no_key(section, key):
+    assert f"{section} is a section: name one of its keys, {key} or one of" in error(override, Config(), {section: "x"})
+    assert f"{section} is a section: write [{section}] with its keys, {key}" in error(from_dict, {section: "x"})
 
 
 def test_ambiguous_leaf_lists_the_paths():
@@ -139,7 +160,7 @@ def test_ambiguous_leaf_lists_the_paths():
         ({"epochs": "three"}, "epochs must be int, got 'three'"),
         ({"epochs": True}, "epochs must be int, got True"),
         ({"epochs": 1.5}, "epochs must be int, got 1.5"),
-        ({"compile": 1}, "compile must be bool, got 1"),
+        ({"compile": 1}, "compile must be true or false, got 1"),
         ({"optimizer": {"lr": "0.1"}}, "optimizer.lr must be float, got '0.1'"),
         ({"schedule": {"epochs": 3}}, "schedule.epochs must be a list, got 3"),
         ({"schedule": {"epochs": ["x"]}}, "schedule.epochs must be float, got 'x'"),
@@ -162,7 +183,7 @@ def test_choices(path):
     assert path in message
     assert all(choice in message for choice in CHOICES[path])
     for choice in CHOICES[path]:
-        assert configuration._get(override(Config(), {path: choice}), path) == choice
+        assert value_at(override(Config(), {path: choice}), path) == choice
 
 
 @pytest.mark.parametrize(
@@ -174,6 +195,12 @@ def test_choices(path):
         ("epochs", "0"),
         ("batch", "-1"),
         ("lr", "0"),
+        ("lr", "inf"),
+        ("weight_decay", "inf"),
+        ("seed", "99999999999999999999"),
+        ("seed", "-99999999999999999999"),
+        ("betas", "[0.9]"),
+        ("betas", "[0.9, 1]"),
         ("max_steps", "-1"),
         ("weight_decay", "-0.1"),
         ("label_smoothing", "1"),
@@ -210,3 +237,12 @@ def test_differences_are_named():
 
 def test_plain_values_are_json():
     assert json.loads(json.dumps(configuration.as_dict(Config())))["sparse"]["density"] == 0.05
+
+
+def test_runs_from_before_a_key_existed_keep_their_identity():
+    assert Config().identity() == "c71a4ea4ba"
+    assert override(Config(), {"betas": "[0.8, 0.99]"}).identity() != Config().identity()
+
+
+def test_a_truth_that_is_none_names_the_values():
+    assert "compile must be true or false, got 'maybe'" in error(override, Config(), {"compile": "maybe"})

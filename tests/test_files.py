@@ -26,6 +26,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output"):
         files.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_in_the_way_is_named_and_nothing_is_left(tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(OSError, match=r"cannot be written \(Is a directory\): '.*/a\.txt'$"):
+        files.write_atomically(tmp_path / "a.txt", b"new")
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_checksum_is_sha256():

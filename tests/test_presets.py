@@ -135,5 +135,18 @@ def test_file_with_an_unknown_preset(tmp_path, content, message):
 def test_unknown_names():
     with pytest.raises(ConfigurationError, match="did you mean 'mnist-lenet300'"):
         find("mnist-lenet-300")
-    with pytest.raises(ConfigurationError, match=r"unknown configuration file 'missing\.toml'"):
-        find("missing.toml")
+
+
+def test_files_that_are_not_there(tmp_path):
+    (tmp_path / "run.toml").write_text("")
+    (tmp_path / "dir.toml").mkdir()
+    (tmp_path / "a run").mkdir()
+    (tmp_path / "a run" / "config.toml").write_text("")
+    for name, message in (
+        ("missing.toml", r"missing\.toml: no such file; `regrow train --list` shows the presets"),
+        ("rum.toml", r"rum\.toml: no such file \(did you mean .*run\.toml\?\)"),
+        ("dir.toml", r"dir\.toml is a folder: name a TOML file, or a preset"),
+        ("a run", r"a run is a folder: name a TOML file, such as .*a run.config\.toml, or a preset"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            find(str(tmp_path / name))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from regrow.errors import ConfigurationError, unknown
+from regrow.ranges import check_values, value_at
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD, Adam or AdamW; ``decay_norms = false`` spares biases and norms the weight decay."""
+    """SGD (``momentum``, ``nesterov``), Adam or AdamW (``betas``); ``decay_norms = false`` spares biases and norms the weight decay."""
 
     name: str = "sgd"
     lr: float = 0.1
@@ -47,6 +48,7 @@ class Optimizer:
     weight_decay: float = 5e-4
     decay_norms: bool = True
     clip_norm: float = 0.0
+    betas: tuple[float, ...] = (0.9, 0.999)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Config:
     sparse: Sparse = field(default_factory=Sparse)
 
     def __post_init__(self) -> None:
-        _check_values(self)
+        check_values(self)
 
     def identity(self) -> str:
         """Hash of everything that decides the course of training.
@@ -123,6 +125,8 @@ class Config:
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
+        if self.optimizer.betas == Optimizer().betas:
+            del plain["optimizer"]["betas"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder_name(self) -> str:
@@ -135,38 +139,6 @@ class Config:
         model = self.model.replace(":", "-").replace("/", "-")
         end = f"-{self.max_steps}" if self.max_steps else ""
         return f"{model}-{self.sparse.method}-{self.sparse.density:g}-s{self.seed}-{self.identity()}{end}"
-
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "precision": ("fp32", "bf16"),
-    "data.augment": ("auto", "on", "off"),
-    "optimizer.name": ("sgd", "adam", "adamw"),
-    "schedule.kind": ("step", "cosine", "constant"),
-    "sparse.costs": ("macs", "measured"),
-    "sparse.execution": ("masked", "sparse", "auto"),
-    "sparse.momentum_source": ("optimizer", "gradient"),
-}
-_POSITIVE = (
-    "epochs",
-    "log_every",
-    "evaluate_every",
-    "data.batch",
-    "data.eval_batch",
-    "data.image_size",
-    "optimizer.lr",
-    "schedule.every",
-    "schedule.factor",
-)
-_NOT_NEGATIVE = (
-    "max_steps",
-    "threads",
-    "checkpoint_seconds",
-    "optimizer.weight_decay",
-    "optimizer.clip_norm",
-    "schedule.warmup_epochs",
-    "sparse.update_every",
-)
-_SHARES = ("label_smoothing", "optimizer.momentum", "sparse.window_tolerance")
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -191,7 +163,7 @@ def differences(first: Config, second: Config) -> str:
         >>> differences(Config(seed=1), Config(seed=2))
         'seed = 1, not 2'
     """
-    pairs = ((path, _get(first, path), _get(second, path)) for path in _paths(Config))
+    pairs = ((path, value_at(first, path), value_at(second, path)) for path in _paths(Config))
     return ", ".join(f"{path} = {_toml(a)}, not {_toml(b)}" for path, a, b in pairs if a != b)
 
 
@@ -250,6 +222,8 @@ def resolve_key(key: str) -> str:
     matches = [path for path in paths if path.rsplit(".", 1)[-1] == name]
     if len(matches) == 1:
         return matches[0]
+    if name in _sections():
+        raise ConfigurationError(f"{name} is a section: name one of its keys, {_keys_of(name)}")
     if matches:
         raise ConfigurationError(f"key {key!r} is ambiguous: say {' or '.join(matches)}")
     raise unknown("configuration key", key, [*paths, *(p.rsplit(".", 1)[-1] for p in paths)])
@@ -293,17 +267,23 @@ def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
     for key, value in values.items():
         path = prefix + key
         if key not in known:
-            raise unknown("configuration key", path, [prefix + k for k in known] if prefix else _paths(type(base)))
+            raise _unknown_key(path, value, [prefix + k for k in known] if prefix else _paths(type(base)))
         current = getattr(base, key)
         if is_dataclass(current):
             if not isinstance(value, Mapping):
-                raise ConfigurationError(f"{path} is a section: write [{path}] with its keys")
+                raise ConfigurationError(f"{path} is a section: write [{path}] with its keys, {_keys_of(path)}")
             changes[key] = _merge(current, value, path + ".")
         elif isinstance(current, dict) and isinstance(value, Mapping):
             changes[key] = {**current, **value}
         else:
             changes[key] = _typed(value, hints[key], path)
     return dataclasses.replace(base, **changes)
+
+
+def _unknown_key(path: str, value: Any, valid: list[str]) -> ConfigurationError:
+    if isinstance(value, Mapping) and "." not in path:
+        return unknown("section", path, [*_sections(), "model_options"])
+    return unknown("configuration key", path, valid)
 
 
 def _typed(value: Any, hint: Any, path: str) -> Any:
@@ -315,14 +295,24 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
         return tuple(_typed(v, get_args(hint)[0], path) for v in value)
     wanted = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (get_origin(hint) or hint,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-        names = " or ".join(w.__name__ for w in wanted)
+        names = " or ".join("true or false" if w is bool else w.__name__ for w in wanted)
         raise ConfigurationError(f"{path} must be {names}, got {value!r}")
     return value
+
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def is_truth(text: str) -> bool:
+    """Whether a word of a command line can be the value of a key that is true or false."""
+    return text.lower() in _WORDS
 
 
 def _parse(text: str, hint: Any) -> Any:
     if hint is str:
         return text
+    if hint is bool:
+        return _WORDS.get(text.lower(), text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -335,9 +325,17 @@ def _hint(path: str) -> Any:
     kind: Any = Config
     for part in path.split("."):
         kind = get_type_hints(kind)[part]
-    if is_dataclass(kind):
-        raise ConfigurationError(f"{path} is a section: name one of its keys, e.g. {path}.{fields(kind)[0].name}")
     return kind
+
+
+def _sections() -> dict[str, Any]:
+    return {name: kind for name, kind in get_type_hints(Config).items() if is_dataclass(kind)}
+
+
+def _keys_of(section: str) -> str:
+    """All keys of a section, the one most often meant first."""
+    first, *others = (item.name for item in fields(_sections()[section]))
+    return f"{section}.{first} or one of {', '.join(others)}"
 
 
 def _paths(kind: Any, prefix: str = "") -> list[str]:
@@ -346,34 +344,3 @@ def _paths(kind: Any, prefix: str = "") -> list[str]:
         inner = hints[item.name]
         paths += _paths(inner, f"{prefix}{item.name}.") if is_dataclass(inner) else [prefix + item.name]
     return paths
-
-
-def _check_values(config: Config) -> None:
-    for path, choices in CHOICES.items():
-        value = _get(config, path)
-        if value not in choices:
-            raise unknown(path, str(value), choices)
-    for path in _POSITIVE:
-        if not _get(config, path) > 0:
-            raise ConfigurationError(f"{path} must be positive, got {_get(config, path)}")
-    for path in _NOT_NEGATIVE:
-        if not _get(config, path) >= 0:
-            raise ConfigurationError(f"{path} must not be negative, got {_get(config, path)}")
-    for path in _SHARES:
-        if not 0 <= _get(config, path) < 1:
-            raise ConfigurationError(f"{path} must lie in [0, 1), got {_get(config, path)}")
-    if not 0 < config.sparse.density <= 1:
-        raise ConfigurationError(
-            f"sparse.density must lie in (0, 1], got {config.sparse.density}: 0.05 keeps 5% of the weights"
-        )
-    if config.keep_checkpoints < 2:
-        raise ConfigurationError(
-            "keep_checkpoints must be at least 2: if the newest is damaged, the one before is used"
-        )
-
-
-def _get(config: Config, path: str) -> Any:
-    value: Any = config
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value

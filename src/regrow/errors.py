@@ -10,9 +10,13 @@ _NEAR = 0.6
 
 
 class RegrowError(Exception):
-    """Base of every error that regrow raises on purpose; ``status`` is the exit code of a command that it ends."""
+    """Base of every error that regrow raises on purpose; ``status`` is the exit code of a command that it ends.
+
+    A command shows it in one line, or, if it ``lists`` things, in the lines that it has.
+    """
 
     status = 2
+    lists = False
 
 
 class ConfigurationError(RegrowError, ValueError):
@@ -21,6 +25,10 @@ class ConfigurationError(RegrowError, ValueError):
 
 class UnsupportedError(RegrowError, TypeError):
     """A model, optimizer or parameter of a kind that regrow refuses to handle."""
+
+
+class MissingPackageError(RegrowError, ImportError):
+    """An optional package is not installed, or fails to import."""
 
 
 class StateError(RegrowError, RuntimeError):

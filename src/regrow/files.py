@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
     beside = path.with_name(f".{path.name}.tmp")
-    write_through(beside, content)
-    os.replace(beside, path)
+    try:
+        write_through(beside, content)
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        # The user knows the file, not what stands beside it.
+        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
     sync_directory(path.parent)
 
 

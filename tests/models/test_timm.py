@@ -50,14 +50,28 @@ def test_unknown_timm_model_names_the_nearest():
         models.create("timm:resnet1_8")
 
 
-def test_missing_timm_tells_the_remedy(monkeypatch):
+@pytest.fixture
+def _without_timm(monkeypatch):
     real = builtins.__import__
 
     def without_timm(name, *args, **kwargs):
         if name == "timm":
-            raise ModuleNotFoundError("No module named 'timm'")
+            raise RuntimeError("operator torchvision::nms does not exist")
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_timm)
+
+
+@pytest.mark.usefixtures("_without_timm")
+def test_missing_timm_tells_the_remedy():
     with pytest.raises(ImportError, match=r"pip install 'regrow\[timm\]'"):
         models.create("timm:resnet18")
+
+
+@pytest.mark.usefixtures("_without_timm")
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_missing_timm_is_one_line_of_a_command(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "demo", "--model", "timm:resnet18"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "torchvision::nms does not exist): pip install 'regrow[timm]'" in line

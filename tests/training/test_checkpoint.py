@@ -228,3 +228,15 @@ def test_files_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append("fsync"), real_sync(fd)))
     Checkpoints(tmp_path).save(1, {"w": torch.ones(2)})
     assert events == ["fsync"] * 4 + ["rename", "fsync"]
+
+
+def test_folders_with_other_names_are_ignored(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for name in ("step-foo", "step-", "step-00000007 (copy)"):
+        (tmp_path / name).mkdir()
+    assert checkpoints.latest() is None
+    for step in (1, 2, 3):
+        checkpoints.save(step, {"step": step})
+    assert checkpoints.latest() == (3, {"step": 3})
+    assert [path.name for path in checkpoints.paths()] == ["step-00000002", "step-00000003"]
+    assert (tmp_path / "step-foo").is_dir()

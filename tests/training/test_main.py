@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regrow.config import Optimizer
-from regrow.errors import NonFiniteError, StateError
+from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.training.main import alone_in, train
 from tests.training import tiny
 
@@ -20,7 +20,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(tmp_path):
         pass
     with alone_in(folder):
         pass
-    assert not list(folder.iterdir())
+    assert not folder.exists(), "nothing was left in it"
 
 
 def test_other_ranks_do_not_ask(tmp_path):
@@ -46,3 +46,30 @@ def test_the_note_goes_when_training_goes_on(tmp_path):
     (tmp_path / "run" / "diverged.json").write_text("{}")
     assert train(config, tmp_path / "run") == 0
     assert not (tmp_path / "run" / "diverged.json").exists()
+
+
+@pytest.mark.parametrize("changes", [{"model": "nope"}, {"model": "lenet300", "model_options": {"num_classes": 2}}])
+def test_a_refused_run_leaves_nothing(tmp_path, changes):
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), **changes)
+    with pytest.raises(ConfigurationError):
+        train(config, tmp_path / "runs" / "refused")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
+def test_what_was_there_before_a_refused_run_stays(tmp_path):
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), model="nope")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError):
+        train(config, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with (
+            pytest.raises(ConfigurationError, match=r"file.* cannot be the folder of a run \(.*\): choose another"),
+            alone_in(folder),
+        ):
+            pass

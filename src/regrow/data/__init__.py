@@ -16,6 +16,6 @@ from regrow.data.catalogue import DatasetInfo, list_datasets
 from regrow.data.dataset import Dataset
 from regrow.data.errors import DataError, FetchError
 from regrow.data.fetch import get
-from regrow.data.loading import load
+from regrow.data.loading import Form, form_of, load
 
-__all__ = ["DataError", "Dataset", "DatasetInfo", "FetchError", "get", "list_datasets", "load"]
+__all__ = ["DataError", "Dataset", "DatasetInfo", "FetchError", "Form", "form_of", "get", "list_datasets", "load"]

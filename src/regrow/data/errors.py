@@ -10,6 +10,8 @@ class DataError(RegrowError, ValueError):
 class FetchError(DataError):
     """No source of a data set answered with the right content; the message lists every source and its reason."""
 
+    lists = True
+
 
 class SourceError(Exception):
     """One source failed; `get` notes the reason and turns to the next."""

@@ -96,7 +96,8 @@ def _fetchable(name: str) -> DatasetInfo:
     if record is IMAGENET:
         raise FetchError(
             "imagenet cannot be fetched: its licence asks you to register with its authors. Put the images in "
-            "train/<class>/ and val/<class>/ folders and give their parent folder as root, or as $REGROW_DATA/imagenet"
+            "train/<class>/ and val/<class>/ folders and name their parent folder by --data.root (root= in Python), or "
+            "place it at $REGROW_DATA/imagenet"
         )
     return record
 
@@ -133,6 +134,6 @@ def _explain(record: DatasetInfo, failures: list[str], target: Path) -> str:
     tried = "\n".join(failures) or "  - nothing: no source of the chosen kind"
     return (
         f"{record.name} could not be fetched. Tried:\n{tried}\n"
-        f"By hand: put {names} (each may be gzipped), or {archives}, into a folder and give it as root or in "
-        f"$REGROW_DATA. The cache is {target}."
+        f"By hand: put {names} (each may be gzipped), or {archives}, into a folder and name it by --root (regrow data get), "
+        f"--data.root (regrow train) or $REGROW_DATA. The cache is {target}."
     )

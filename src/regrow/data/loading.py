@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,40 @@ if TYPE_CHECKING:
     from regrow.data.dataset import Dataset
 
 _CIFAR_RECORD = 1 + 3 * 32 * 32
+_IMAGENET_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a model must fit: the shape of one image (channels, height, width), and the number of classes."""
+
+    shape: tuple[int, int, int]
+    num_classes: int
+
+
+def form_of(name: str | Path, *, root: str | Path | None = None, image_size: int = 224) -> Form:
+    """The form of a data set, as `load` would give it. Nothing is fetched: of named data sets it is known beforehand.
+
+    Example:
+        >>> form_of("cifar10")
+        Form(shape=(3, 32, 32), num_classes=10)
+    """
+    record = catalogue.find(str(name))
+    if record is IMAGENET:
+        return Form((3, image_size, image_size), _imagenet_classes(root))
+    if record is not None:
+        return Form(record.shape, len(record.class_names))
+    dataset = load(name, image_size=image_size)
+    return Form(dataset.shape, dataset.num_classes)
+
+
+def _imagenet_classes(root: str | Path | None) -> int:
+    """Those of the folder; the published number where none is named or $REGROW_DATA has none."""
+    from regrow.data.folder import find_classes
+
+    if root is None and not (os.environ.get("REGROW_DATA") and _imagenet_root(None).is_dir()):
+        return _IMAGENET_CLASSES
+    return len(find_classes(_imagenet_root(root) / "train"))
 
 
 def load(

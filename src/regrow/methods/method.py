@@ -153,6 +153,16 @@ class Method:
             )
 
 
+# What every method is given, and how to say it in a configuration.
+_ARGUMENTS = {
+    "density": "--density, or density in section [sparse]",
+    "scope": "--scope, or scope in section [sparse]",
+    "distribution": "--distribution, or distribution in section [sparse]",
+    "update_every": "--update-every, or update_every in section [sparse]",
+    "steps": "--epochs, or epochs at the top of the file",
+    "seed": "--seed, or seed at the top of the file",
+}
+
 Factory = Callable[..., Method]
 METHODS: dict[str, Factory] = {}
 
@@ -179,7 +189,8 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
     factory = METHODS[method]
     valid = inspect.signature(factory).parameters
     for option in options:
+        if option in _ARGUMENTS and option not in valid:
+            raise ConfigurationError(f"{option!r} is no option of method {method!r}: say {_ARGUMENTS[option]}")
         if option not in valid:
-            known = [*valid, "density", "scope", "steps", "update_every", "seed"]
-            raise unknown(f"option of method {method!r}", option, known)
+            raise unknown(f"option of method {method!r}", option, [*valid, *_ARGUMENTS])
     return factory(**options)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from regrow.errors import MissingPackageError
 from regrow.models.registry import TIMM_PREFIX, ModelInfo, UnknownModelError
 
 
@@ -16,7 +17,7 @@ def timm_info(name: str) -> ModelInfo:
     """The record of a timm model: input shape and classes of its default configuration.
 
     Raises:
-        ImportError: timm is not installed or fails to import.
+        MissingPackageError: timm is not installed or fails to import.
         UnknownModelError: timm has no such model; names the nearest.
     """
     timm = _import_timm()
@@ -44,7 +45,7 @@ def _import_timm() -> ModuleType:
         import timm
     except Exception as error:
         # Not only ImportError: a torchvision built for another torch raises RuntimeError from deep inside.
-        raise ImportError(
+        raise MissingPackageError(
             f"timm models need the timm package, which could not be imported ({error}): pip install 'regrow[timm]', "
             "with a torchvision built for the installed torch"
         ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -71,8 +72,8 @@ class Checkpoints:
         return None
 
     def paths(self) -> list[Path]:
-        """Finished checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*"), key=step_of) if self.folder.is_dir() else []
+        """Finished checkpoints, oldest first; what has another name is not ours."""
+        return sorted(filter(_is_checkpoint, self.folder.glob("step-*")), key=step_of) if self.folder.is_dir() else []
 
     def clean(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -165,6 +166,10 @@ def _plain_key(key: Any) -> str | int | float | bool | None:
     if key is None or isinstance(key, (str, int, float)):
         return key
     raise StateError(f"a {type(key).__name__} cannot be a key in a checkpoint")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return re.fullmatch(r"step-[0-9]+", path.name) is not None
 
 
 def step_of(path: Path) -> int:

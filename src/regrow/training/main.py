@@ -6,13 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
-from regrow.errors import NonFiniteError, StateError
+from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.training import processes as groups
 from regrow.training.metrics import DIVERGED
 from regrow.training.run import Run
@@ -32,7 +32,8 @@ def train(config: Config, folder: Path) -> int:
     try:
         with alone_in(folder, processes.leads):
             (folder / DIVERGED).unlink(missing_ok=True)
-            run = run_class(config)(config, folder, processes, view)
+            with nothing_left(folder, processes.leads):
+                run = run_class(config)(config, folder, processes, view)
             with _stop_on_signal(run):
                 return STOPPED if run.train() is None else 0
     except NonFiniteError as error:
@@ -62,7 +63,7 @@ def alone_in(folder: Path, leads: bool = True) -> Iterator[None]:
         return
     import fcntl
 
-    folder.mkdir(parents=True, exist_ok=True)
+    made = _make(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -74,6 +75,37 @@ def alone_in(folder: Path, leads: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+        for created in made:
+            with suppress(OSError):
+                created.rmdir()  # only where the run left nothing
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make a folder with all above it; returns those that were not there, the innermost first."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be the folder of a run ({error.strerror}): choose another one with --out"
+        ) from error
+    return made
+
+
+@contextmanager
+def nothing_left(folder: Path, leads: bool = True) -> Iterator[None]:
+    """Remove the description of a run that is refused before it exists."""
+    described = [folder / name for name in ("config.toml", "environment.json")]
+    new = [path for path in described if not path.exists()]
+    try:
+        yield
+    except NonFiniteError:
+        raise  # first masks by gradients may diverge: an ending of the run, which keeps its description
+    except BaseException:
+        if leads:
+            for path in new:
+                path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -18,7 +18,8 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
         nesterov = settings.nesterov and settings.momentum > 0
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=nesterov, fused=True)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr=settings.lr, fused=True)
+    first, second = settings.betas
+    return kind(groups, lr=settings.lr, betas=(first, second), fused=True)
 
 
 def learning_rate(config: Config, step: int, steps_per_epoch: int) -> float:

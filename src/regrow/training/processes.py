@@ -10,8 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from regrow.errors import ConfigurationError
+
 _CPU = torch.device("cpu")
 _LET_GO_SECONDS = 0.1
+_THREADS_PER_CORE = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,17 @@ class Processes:
         """Until all are here."""
         if self.world > 1:
             dist.barrier()
+
+
+def use_threads(threads: int) -> None:
+    """Tell torch how many threads to use; 0 leaves its choice. Very many end in a crash, with no word about why."""
+    most = _THREADS_PER_CORE * (os.cpu_count() or 1)
+    if threads > most:
+        raise ConfigurationError(
+            f"threads must be at most {most}, {_THREADS_PER_CORE} for each core of this machine, got {threads}"
+        )
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def join() -> Processes:

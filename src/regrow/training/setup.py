@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from regrow import data, models
 from regrow.api import sparsify
 from regrow.config import Config
-from regrow.data import Dataset
-from regrow.errors import ConfigurationError
+from regrow.data import Dataset, Form
+from regrow.errors import ConfigurationError, RegrowError
 from regrow.handle import Handle
 from regrow.methods import Method, build
 from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
-from regrow.training.processes import Processes
+from regrow.training.processes import Processes, use_threads
 from regrow.training.traffic import SparseTraffic
+from regrow.uses import evaluation_mode
 
 
 @dataclass
@@ -38,8 +39,7 @@ class Parts:
 
 def assemble(config: Config, processes: Processes) -> Parts:
     """Data, model, optimizer and masks, all functions of the configuration."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     train = load_split(config, config.data.train_split)
     held_out = config.data.train_split == "train" and config.data.test_split != "val"
     validation = load_split(config, "val") if held_out else None
@@ -47,6 +47,7 @@ def assemble(config: Config, processes: Processes) -> Parts:
     steps_per_epoch = train.steps_per_epoch(config.data.batch)
     _check_shares(train, config, processes)
     network = build_model(config, train).to(processes.device)
+    check_outputs(config, network, train)
     optimizer = build_optimizer(network, config)
     handle = make_sparse(config, network, optimizer, steps_per_epoch, train)
     forward, traffic = _wrap(config, network, handle, processes)
@@ -60,9 +61,9 @@ def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
         raise ConfigurationError(str(error)) from error
 
 
-def build_model(config: Config, dataset: Dataset) -> nn.Module:
+def build_model(config: Config, form: Dataset | Form) -> nn.Module:
     """The configured model, fitted to the data's shape and classes."""
-    options = {"num_classes": dataset.num_classes, "input_shape": dataset.shape, **config.model_options}
+    options = {"num_classes": form.num_classes, "input_shape": form.shape, **config.model_options}
     known = models.info(config.model).options()
     if known is not None:
         options = {key: value for key, value in options.items() if key in known or key in config.model_options}
@@ -77,8 +78,33 @@ def create_model(config: Config, options: dict[str, Any]) -> nn.Module:
     """The configured model with these options, unfit ones reported as the user's."""
     try:
         return models.create(config.model, seed=config.seed, **options)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    except RegrowError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as error:
+        given = ", ".join(f"{name} = {value!r}" for name, value in config.model_options.items())
+        if given:
+            raise ConfigurationError(f"model {config.model!r} cannot have model_options {given}: {error}") from error
+        if isinstance(error, ValueError):
+            raise ConfigurationError(str(error)) from error
+        raise
+
+
+def check_outputs(config: Config, network: nn.Module, form: Dataset | Form) -> None:
+    """Refuse a model that does not take the data's images, or has fewer outputs than there are classes."""
+    images = torch.zeros(1, *form.shape, device=next(network.parameters()).device)
+    shape = "x".join(map(str, form.shape))
+    try:
+        with evaluation_mode(network), torch.no_grad():
+            logits = network(images)
+    except RuntimeError as error:
+        raise ConfigurationError(f"model {config.model!r} does not take images of {shape}: {error}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise ConfigurationError(f"model {config.model!r} does not give one row of class scores per image of {shape}")
+    if logits.shape[1] < form.num_classes:
+        raise ConfigurationError(
+            f"model {config.model!r} has {logits.shape[1]} outputs, too few for the {form.num_classes} classes of {config.data.name}: "
+            "leave model_options.num_classes out"
+        )
 
 
 def make_sparse(

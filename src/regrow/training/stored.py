@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from regrow import config as configuration
 from regrow.config import Config
 from regrow.data import Dataset
+from regrow.environment import cores
 from regrow.errors import StateError
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
+from regrow.training.processes import use_threads
 from regrow.training.setup import build_model, load_split
 
 
@@ -45,8 +46,8 @@ def load_model(folder: Path, dataset: Dataset | None = None) -> tuple[int, Confi
 def evaluate_run(folder: Path, split: str | None = None) -> tuple[int, Scores]:
     """Accuracy of a run's newest checkpoint."""
     config = read_config(folder)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    # A run of a larger machine can be evaluated on this one.
+    use_threads(min(config.threads, cores()))
     dataset = load_split(config, split or config.data.test_split, augment=False)
     step, _, network = load_model(folder, dataset)
     return step, evaluate(network, dataset, config.data.eval_batch)
