@@ -262,7 +262,8 @@ def test_own_image_folder(tmp_path):
                 Image.fromarray(pixels).save(tmp_path / "mine" / split / name / f"{number}.png")
     run = tmp_path / "run"
     arguments = ["train", "demo", "--data.name", str(tmp_path / "mine"), "--batch", "6", "--image-size", "24"]
-    assert main([*arguments, "--out", str(run), *SMALL]) == 0
+    assert main([*arguments, "--out", str(run), *SMALL]) == 2, "what to test on is said, not guessed"
+    assert main([*arguments, "--out", str(run), "--test-split", "val", *SMALL]) == 0
     assert json.loads((run / "result.json").read_text())["weights"] == 300 * 3 * 24 * 24 + 300 * 100 + 3 * 100
     assert main(["evaluate", str(run)]) == 0
 
