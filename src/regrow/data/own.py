@@ -6,6 +6,7 @@ import warnings
 import zipfile
 from collections.abc import Collection
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,8 @@ def _check_labels(labels: np.ndarray, origin: str) -> None:
             f"{origin}: training labels run from {lowest} to {highest}; they must count from 0: subtract {lowest}"
         )
     if len(found) <= highest:
-        missing = sorted(set(range(highest + 1)) - set(found.tolist()))[:5]
+        present = set(found.tolist())
+        missing = islice((label for label in range(highest) if label not in present), 5)
         warnings.warn(
             f"{origin}: {len(found)} different training labels from 0 to {highest}: {highest + 1 - len(found)} classes have no image "
             f"(first: {', '.join(map(str, missing))}): renumber them if that is not meant",
