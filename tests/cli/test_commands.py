@@ -15,8 +15,10 @@ from PIL import Image
 from regrow.cli import doctor
 from regrow.cli.main import main
 from regrow.cli.train import default_folder
+from regrow.data import catalogue
 from regrow.errors import NonFiniteError
 from regrow.execution import native
+from regrow.files import checksum
 from regrow.presets import PRESETS
 from regrow.training.stored import evaluate_run
 
@@ -177,12 +179,38 @@ def test_methods(capsys):
     assert "rigl(" in output
 
 
-def test_data(capsys):
+def test_data(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
     assert main(["data"]) == 0
     assert main(["data", "get", "mnist-sample"]) == 0
     output = capsys.readouterr().out
-    assert "cifar10" in output
+    assert re.search(r"cifar10 .*not fetched", output)
+    assert f"damaged in {tmp_path / 'mnist'}" in output
     assert "mnist-sample is in" in output
+
+
+def test_data_check(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    assert main(["data", "check", "mnist"]) == 2
+    assert "regrow data: mnist: damaged in" in capsys.readouterr().err
+    record = replace(catalogue.MNIST, files=(("a", checksum(b"one")),))
+    monkeypatch.setitem(catalogue._ALL, "mnist", record)
+    (tmp_path / "mnist" / "a").write_bytes(b"one")
+    assert main(["data", "check", "mnist"]) == 0
+    assert capsys.readouterr().out == f"mnist: verified in {tmp_path / 'mnist'}\n"
+
+
+def test_data_check_of_own_data(capsys, tmp_path):
+    images, labels = np.zeros((40, 5, 6), np.uint8), np.arange(40) % 4
+    np.savez(tmp_path / "my.npz", x_train=images, y_train=labels)
+    assert main(["data", "check", str(tmp_path / "my.npz")]) == 0
+    train, val, test = capsys.readouterr().out.splitlines()
+    assert train == "ArrayDataset(my train: 36 images 1x5x6, 4 classes)"
+    assert val == "ArrayDataset(my val: 4 images 1x5x6, 4 classes)"
+    assert "has no test part" in test
+    assert main(["data", "check", str(tmp_path / "none.npz")]) == 2
 
 
 @pytest.fixture
@@ -262,7 +290,8 @@ def test_own_image_folder(tmp_path):
                 Image.fromarray(pixels).save(tmp_path / "mine" / split / name / f"{number}.png")
     run = tmp_path / "run"
     arguments = ["train", "demo", "--data.name", str(tmp_path / "mine"), "--batch", "6", "--image-size", "24"]
-    assert main([*arguments, "--out", str(run), *SMALL]) == 0
+    assert main([*arguments, "--out", str(run), *SMALL]) == 2, "what to test on is said, not guessed"
+    assert main([*arguments, "--out", str(run), "--test-split", "val", *SMALL]) == 0
     assert json.loads((run / "result.json").read_text())["weights"] == 300 * 3 * 24 * 24 + 300 * 100 + 3 * 100
     assert main(["evaluate", str(run)]) == 0
 

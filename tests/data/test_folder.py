@@ -76,15 +76,18 @@ def test_any_position_and_any_rank_gives_the_same_images(tmp_path, world):
 def test_splits_with_and_without_a_val_folder(tmp_path):
     fill(tmp_path / "two", ["train", "val"])
     fill(tmp_path / "one", ["train"], count=20)
-    sizes = {split: len(data.load(tmp_path / "two", split)) for split in ("train", "val", "test", "train+val")}
-    assert sizes == {"train": 33, "val": 33, "test": 33, "train+val": 66}
+    sizes = {split: len(data.load(tmp_path / "two", split)) for split in ("train", "val", "train+val")}
+    assert sizes == {"train": 33, "val": 33, "train+val": 66}
     train, held = (data.load(tmp_path / "one", split, image_size=32) for split in ("train", "val"))
     assert (len(train), len(held), len(data.load(tmp_path / "one", "train+val"))) == (54, 6, 60)
     x, y = next(held.batches(batch_size=6))
     assert y.tolist() == [0, 0, 1, 1, 2, 2]
     assert plain(x).mean((2, 3))[:, 1].round().tolist() == [180, 190] * 3
-    with pytest.raises(DataError, match="neither a 'test' nor a 'val' folder"):
-        data.load(tmp_path / "one", "test")
+    for name in ("one", "two"):
+        with pytest.raises(
+            DataError, match=r"has no 'test' folder; add one, or test on the validation .* --test-split val"
+        ):
+            data.load(tmp_path / name, "test")
 
 
 def test_augmentation_can_be_switched(tmp_path):

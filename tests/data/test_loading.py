@@ -107,7 +107,9 @@ def test_own_idx_folder_sorted_by_class(tmp_path):
     x = torch.cat([x for x, _ in train.batches(batch_size=10)])
     assert x.mean().abs() < 1e-4
     assert x.std() == pytest.approx(1, abs=1e-3)
-    with pytest.raises(DataError, match="has no test part; add one, or evaluate on split 'val'"):
+    with pytest.raises(
+        DataError, match="has no test part; add one, or test on the validation part with --test-split val"
+    ):
         data.load(tmp_path, "test")
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from regrow.data import DataError
 from regrow.data.own import holds_idx, read_idx_folder, read_npz
+from regrow.errors import RegrowWarning
 from tests.support.idx_files import write_idx
 
 
@@ -96,12 +97,55 @@ def test_npz_without_training_arrays(tmp_path):
 
 def test_npz_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=np.array([{}], dtype=object), y_train=Y)
-    with pytest.raises(DataError, match=r"a\.npz: cannot be read as \.npz .*allow_pickle"):
+    with pytest.raises(DataError, match=r"a\.npz: holds Python objects, which are never read"):
         read_npz(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 broken"])
-def test_damaged_npz(tmp_path, content):
+def test_a_file_that_is_no_archive(tmp_path, content):
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.npz: is not an \.npz archive"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_damaged_npz(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[200:240] = bytes(40)
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(DataError, match=r"a\.npz: cannot be read as \.npz"):
         read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (
+            {"x_tst": X, "y_tst": Y},
+            r"array 'x_tst' would not be used: did you mean 'x_test'\? Found x_train, y_train, x_tst",
+        ),
+        ({"x_test": X}, "has x_test but not y_test; found x_train, y_train, x_test"),
+        ({"y_val": Y}, "has y_val but not x_val"),
+    ],
+)
+def test_arrays_that_would_be_left_out(tmp_path, extra, message):
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y, **extra)
+    with pytest.raises(DataError, match=message):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_arrays_of_the_users_own_are_left_alone(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y, class_names=np.arange(4), writer=np.zeros(3))
+    assert list(read_npz(tmp_path / "a.npz")) == ["train"]
+
+
+def test_labels_count_from_zero(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y % 3 + 1)
+    with pytest.raises(DataError, match="training labels run from 1 to 3; they must count from 0: subtract 1"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_classes_without_images_are_warned_of(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y * 2)
+    with pytest.warns(RegrowWarning, match=r"4 different training labels from 0 to 6: 3 classes .* \(first: 1, 3, 5\)"):
+        assert list(read_npz(tmp_path / "a.npz")) == ["train"]

@@ -82,16 +82,17 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
 def list_split(root: Path, split: str) -> tuple[Listing, tuple[str, ...]]:
     """The files of one split, and the class names, which the training folder defines.
 
-    Without a `val` folder the last 10% of every training class are held out. Without a `test` folder the `val` folder
-    is also the test set, as on ImageNet, where the papers report accuracy on the official validation images.
+    Without a `val` folder the last 10% of every training class are held out. Without a `test` folder there is no test split:
+    who wants to test on the validation images, as the papers do on ImageNet, says so.
     """
     class_names = find_classes(root / "train")
     has_val = (root / "val").is_dir()
     if split == "test":
-        folder = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-        if folder is None:
-            raise DataError(f"{root}: has neither a 'test' nor a 'val' folder, so there is no test split")
-        return list_images(folder, class_names), class_names
+        if not (root / "test").is_dir():
+            raise DataError(
+                f"{root}: has no 'test' folder; add one, or test on the validation images with --test-split val"
+            )
+        return list_images(root / "test", class_names), class_names
     if split == "val" and has_val:
         return list_images(root / "val", class_names), class_names
     training = list_images(root / "train", class_names)

@@ -138,7 +138,9 @@ def _select(parts: Parts, split: str, per_class: bool, origin: str) -> LabelledI
     """The samples of a split, held out of the training part where there is no validation part."""
     if split == "test":
         if "test" not in parts:
-            raise DataError(f"{origin}: has no test part; add one, or evaluate on split 'val'")
+            raise DataError(
+                f"{origin}: has no test part; add one, or test on the validation part with --test-split val"
+            )
         return parts["test"]
     training = parts["train"]
     if "val" in parts:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
+from collections.abc import Collection
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import numpy as np
 from regrow.data.arrays import LabelledImages, labelled_images
 from regrow.data.errors import DataError
 from regrow.data.idx import read_idx
+from regrow.errors import RegrowWarning
 
 Parts = dict[str, LabelledImages]
 
@@ -51,10 +56,16 @@ def _find_idx(folder: Path, part: str, what: str) -> Path | None:
 
 def read_npz(path: Path) -> Parts:
     """Arrays `x_train, y_train, x_val, y_val, x_test, y_test`; or `train_images, ...`; or `images, labels`."""
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: is not an .npz archive: write one with numpy.savez")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"{path}: holds Python objects, which are never read: save plain arrays of numbers"
+            ) from error
         raise DataError(f"{path}: cannot be read as .npz ({error})") from error
     parts: Parts = {}
     for part, pairs in _NPZ_KEYS.items():
@@ -65,13 +76,28 @@ def read_npz(path: Path) -> Parts:
     if "train" not in parts:
         expected = " or ".join(f"{images}, {labels}" for images, labels in _NPZ_KEYS["train"])
         raise DataError(f"{path}: has no training arrays; expected {expected}, found {', '.join(arrays) or 'nothing'}")
+    _refuse_misspelt(arrays, path)
     return _checked(parts, str(path))
+
+
+def _refuse_misspelt(arrays: Collection[str], path: Path) -> None:
+    """An array that is nearly one of ours, or half of a pair, would be left out in silence; others may be the user's own."""
+    partners = {name: other for pairs in _NPZ_KEYS.values() for pair in pairs for name, other in (pair, pair[::-1])}
+    for name in arrays:
+        if name in partners and partners[name] not in arrays:
+            raise DataError(f"{path}: has {name} but not {partners[name]}; found {', '.join(arrays)}")
+        near = get_close_matches(name, partners, n=1, cutoff=0.75)
+        if name not in partners and near:
+            raise DataError(
+                f"{path}: array {name!r} would not be used: did you mean {near[0]!r}? Found {', '.join(arrays)}"
+            )
 
 
 def _checked(parts: Parts, origin: str) -> Parts:
     """All parts must have images of one form, and no label that training does not know."""
     train = parts["train"]
     highest = int(train.labels.max())
+    _check_labels(train.labels, origin)
     for part, samples in parts.items():
         form, expected = (samples.images.shape[1:], samples.images.dtype), (train.images.shape[1:], train.images.dtype)
         if form != expected:
@@ -84,3 +110,22 @@ def _checked(parts: Parts, origin: str) -> Parts:
                 f"training labels end at {highest}"
             )
     return parts
+
+
+def _check_labels(labels: np.ndarray, origin: str) -> None:
+    """Classes are counted from 0 to the highest label: a class without a single image is hardly meant."""
+    found = np.unique(labels)
+    lowest, highest = int(found[0]), int(found[-1])
+    if lowest:
+        raise DataError(
+            f"{origin}: training labels run from {lowest} to {highest}; they must count from 0: subtract {lowest}"
+        )
+    if len(found) <= highest:
+        present = set(found.tolist())
+        missing = islice((label for label in range(highest) if label not in present), 5)
+        warnings.warn(
+            f"{origin}: {len(found)} different training labels from 0 to {highest}: {highest + 1 - len(found)} classes have no image "
+            f"(first: {', '.join(map(str, missing))}): renumber them if that is not meant",
+            RegrowWarning,
+            stacklevel=2,
+        )

@@ -20,8 +20,13 @@ def status(record: DatasetInfo) -> str:
             else "yours to provide, by --data.root"
         )
     folder = cache_root() / record.name
-    if is_complete(folder, dict(record.files)):
+    if is_verified(record):
         return f"verified in {folder}"
     if folder.is_dir():
         return f"damaged in {folder}: regrow data get {record.name} fetches it anew"
     return "not fetched"
+
+
+def is_verified(record: DatasetInfo) -> bool:
+    """Whether the cache has all files of a data set as they were published."""
+    return is_complete(cache_root() / record.name, dict(record.files))
