@@ -153,7 +153,9 @@ def changes(config: Config) -> dict[str, Any]:
         >>> changes(Config(seed=1, sparse=Sparse(density=0.1)))
         {'seed': 1, 'sparse.density': 0.1}
     """
-    return {path: value_at(config, path) for path in _paths(Config) if value_at(config, path) != value_at(Config(), path)}
+    return {
+        path: value_at(config, path) for path in _paths(Config) if value_at(config, path) != value_at(Config(), path)
+    }
 
 
 def differences(first: Config, second: Config) -> str:
