@@ -10,6 +10,9 @@ from regrow.errors import ConfigurationError, unknown
 from regrow.experiments.grid import Job
 from regrow.experiments.targets import Target
 
+# The sensitivity experiment has it, its test and figure leave it out, as the paper does.
+DIVERGING_MOMENTUM = 0.99
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from regrow.analysis.speedup import ESTIMATES
 from regrow.experiments import medians, top5, trade, windows
-from regrow.experiments.experiment import Cell, Experiment, split_label
+from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
@@ -117,8 +117,8 @@ def _target(cell: Cell) -> str:
 # ---------------------------------------------------------------------------------------------- sensitivity
 
 
-# The error at this momentum is the origin; 0.99 diverges and does not count, as in the paper.
-_ANCHOR, _LEFT_OUT = 0.9, 0.99
+# The error at this momentum is the origin.
+_ANCHOR = 0.9
 
 
 def sensitivity(material: Material) -> str:
@@ -140,14 +140,16 @@ def _sensitivity_of(lines: Sequence[Line]) -> str:
         _, value, series = split_label(line.cell.label)
         means[series][line.cell.model][value] = line.summary.mean
     pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
-    complete = {model: found for model, found in pairs.items() if _ANCHOR in found and {*found} - {_ANCHOR, _LEFT_OUT}}
+    complete = {
+        model: found for model, found in pairs.items() if _ANCHOR in found and {*found} - {_ANCHOR, DIVERGING_MOMENTUM}
+    }
     head = "Sensitivity to momentum, sparse against dense: no test,"
     if not complete:
-        needed = f"momentum {_ANCHOR:g} and another one below {_LEFT_OUT:g}"
+        needed = f"momentum {_ANCHOR:g} and another one below {DIVERGING_MOMENTUM:g}"
         return f"{head} as no network has results, sparse and dense, at {needed}.\n"
     sparse, dense = ({m: {v: means[k][m][v] for v in complete[m]} for m in complete} for k in ("sparse", "dense"))
     try:
-        return _describe(sensitivity_test(sparse, dense, _ANCHOR, (_LEFT_OUT,)), sparse)
+        return _describe(sensitivity_test(sparse, dense, _ANCHOR, (DIVERGING_MOMENTUM,)), sparse)
     except ValueError as error:
         return f"{head} as {error}.\n"
 
@@ -159,7 +161,7 @@ def _missing_momenta(cells: Sequence[Cell], found: Sequence[Line]) -> str:
     missing = [
         f"{model} {label}"
         for model, label in labels
-        if (model, label) not in known and split_label(label)[1] != _LEFT_OUT
+        if (model, label) not in known and split_label(label)[1] != DIVERGING_MOMENTUM
     ]
     return f"\nWithout a result: {', '.join(missing)}.\n" if missing else ""
 

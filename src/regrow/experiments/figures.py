@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from regrow.experiments.experiment import Cell, Experiment, split_label
+from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
 from regrow.experiments.statistics import Z95
 from regrow.experiments.tables import Line
 from regrow.experiments.targets import COMPETITORS
@@ -17,7 +17,6 @@ from regrow.figure import blank, save
 ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
 _TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
-_LEFT_OUT = 0.99
 _TITLE_WIDTH = 90
 _MARKERS = "xv^<>PX*hd8"
 
@@ -148,7 +147,7 @@ def _sensitivity(figure: Any, model: str, lines: Sequence[Line], cells: Sequence
 
 def _is_point(cell: Cell, parameter: str, series: str) -> bool:
     name, value, kind = split_label(cell.label)
-    return (name, kind) == (parameter, series) and value != _LEFT_OUT
+    return (name, kind) == (parameter, series) and value != DIVERGING_MOMENTUM
 
 
 def _density(cell: Cell) -> float:

@@ -67,9 +67,8 @@ class PlainView:
     def finished(self, run: Run, result: dict[str, Any]) -> None:
         """The final table, and the speed where this process trained."""
         model, share = run.config.model, f"{result['density']:.2%} of the weights"
-        self._say(
-            f"test error {result['test_error']:.2f}%  ({model}, {share})"
-        )  # as a title it would wrap at the table's width
+        # As a title it would wrap at the table's width.
+        self._say(f"test error {result['test_error']:.2f}%  ({model}, {share})")
         table = Table()
         rows = [row for row in run.parts.handle.plan() if row.sparse]
         priced = [PRICE] if any(row.cost is not None for row in rows) else []
