@@ -23,6 +23,7 @@ from regrow.copying import copy_handle
 from regrow.errors import ConfigurationError, StateError
 from regrow.execution.explanation import Explanation
 from regrow.execution.switch import Switch
+from regrow.marks import count_of
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
@@ -129,7 +130,7 @@ class Handle:
     @property
     def nonzeros(self) -> int:
         """Number of present weights."""
-        return sum(int(sparse.mask.count_nonzero()) for sparse in self.parameters)
+        return sum(count_of(sparse.mask) for sparse in self.parameters)
 
     @property
     def numel(self) -> int:

@@ -13,6 +13,7 @@ from regrow.execution.chains import Stage
 from regrow.execution.probe import Conversion, Probe
 from regrow.execution.record import Call
 from regrow.execution.timings import Timing, Timings, bucket
+from regrow.marks import count_of
 
 Timer = Callable[[Mapping[str, Callable[[], None]]], dict[str, float]]
 """From things to run, by name, to milliseconds."""
@@ -173,7 +174,7 @@ def keeps_channels_last(model: nn.Module) -> bool:
 
 
 def _share(mask: Tensor) -> float:
-    return int(mask.count_nonzero()) / mask.numel()
+    return count_of(mask) / mask.numel()
 
 
 def _wide(reach: Tensor | None) -> str:

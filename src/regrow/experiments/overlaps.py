@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.files import write_atomically
+from regrow.marks import count_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,8 +49,8 @@ def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, 
 def first_overlap(one: Config, other: Config) -> float:
     """Share of the weights present after the first topology update that both runs have."""
     mine, theirs = _first_masks(one), _first_masks(other)
-    both = sum(int((a & b).count_nonzero()) for a, b in zip(mine, theirs, strict=True))
-    return both / sum(int(a.count_nonzero()) for a in mine)
+    both = sum(count_of(a & b) for a, b in zip(mine, theirs, strict=True))
+    return both / sum(count_of(a) for a in mine)
 
 
 def _first_masks(config: Config) -> list[Tensor]:
