@@ -122,6 +122,7 @@ def test_state_of_another_run_is_refused_before_anything_changes():
     [
         ("sparse-momentum", {"prune_rate": 3}, "prune_rate must lie in"),
         ("sparse-momentum", {"just_pruned": "Zero"}, "did you mean 'zero'"),
+        ("sparse-momentum", {"grown_momentum": "kept"}, "did you mean 'keep'"),
         ("sparse-momentum", {"global_prune": True, "pruning": "set"}, "rule of its own"),
         ("sparse-momentum", {"global_growth": True, "growth": "momentum-neuron"}, "take one"),
         ("set", {"prune_rate": -1}, "prune_rate must lie in"),

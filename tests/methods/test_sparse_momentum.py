@@ -149,6 +149,15 @@ def test_a_weight_pruned_and_regrown_at_once_keeps_its_value_or_restarts(just_pr
     assert run.slot("momentum_buffer").tolist() == [[9.0, 1.0, 1.0, 0.0]]
 
 
+@pytest.mark.parametrize(("grown_momentum", "value"), [("keep", 9.0), ("zero", 0.0)])
+def test_a_grown_weight_starts_with_the_momentum_that_chose_it_or_with_none(grown_momentum, value):
+    options = {"grown_momentum": grown_momentum, "decay": "constant"}
+    run = Manual("sparse-momentum", [[[0.5, 2.0, 3.0, 0.0]]], [[[1, 1, 1, 0]]], options)
+    run.step([[1.0, 1.0, 1.0, 9.0]])
+    assert run.handle.masks["0"].tolist() == [[False, True, True, True]]
+    assert run.slot("momentum_buffer").tolist() == [[0.0, 1.0, 1.0, value]]
+
+
 # ------------------------------------------------------------------------------------------------ momentum
 
 

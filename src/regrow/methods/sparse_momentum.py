@@ -31,6 +31,7 @@ def method(
     global_prune: bool = False,
     global_growth: bool = False,
     just_pruned: Literal["keep", "zero"] = "keep",
+    grown_momentum: Literal["keep", "zero"] = "keep",
     cost_power: float = 0.0,
     reference: bool = False,
 ) -> Method:
@@ -52,12 +53,14 @@ def method(
         pruning: ``magnitude``, ``set`` (smallest of each sign), ``threshold`` (DSR's) or ``curvature`` (Adam family).
         global_prune, global_growth: choose over the whole network instead of per layer.
         just_pruned: a weight pruned and regrown at once keeps its value, or restarts at zero.
+        grown_momentum: a weight grown by momentum starts with it, so that its first step is large, or with none.
         cost_power: shares c_i / cost_i ** cost_power, with ``costs`` given to ``sparsify``.
         reference: behave as the authors' code where it differs from the paper: p ends at 0.005, the cap on p_i applies only to layers
             above 80% density that want to grow, ``redistribution="none"`` shares by layer size, grown weights keep their dense momentum.
     """
     options.within("prune_rate", prune_rate, 0, 1, open_high=True)
     options.one_of("just_pruned", just_pruned, ("keep", "zero"))
+    options.one_of("grown_momentum", grown_momentum, ("keep", "zero"))
     options.one_of("growth", growth, GROWTH)
     options.one_of("decay", decay, DECAYS)
     if global_prune and pruning != "magnitude":
@@ -69,7 +72,7 @@ def method(
             "global_growth chooses over the whole network, growth='momentum-neuron' inside units: take one"
         )
     chosen, spread = GROWTH[growth]
-    seeded = growth.startswith("momentum") or reference
+    seeded = grown_momentum == "keep" and (growth.startswith("momentum") or reference)
     return Method(
         name="sparse-momentum",
         paper="Dettmers & Zettlemoyer",
