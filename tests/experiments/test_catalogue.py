@@ -105,6 +105,13 @@ class TestNarrowing:
         cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5)
         assert [(c.model, c.density, c.config.epochs) for c in cells] == [("lenet300", 1.0, 5), ("lenet300", 0.05, 5)]
 
+    def test_by_the_beginning_of_a_setting(self):
+        cells = find("mnist-methods").chosen(densities=[0.01, 0.05], setting="deep-r")
+        assert [(c.label, c.density) for c in cells] == [("deep-r (lenet300)", 0.01), ("deep-r (lenet300)", 0.05)]
+        partners = find("sensitivity").chosen("vgg16-d", setting="momentum 0.9 sparse")
+        assert {c.label for c in partners if not c.is_dense} == {"momentum 0.9 sparse"}
+        assert any(c.is_dense for c in partners), "its analysis compares with the dense network"
+
     @pytest.mark.parametrize(
         ("name", "model", "density", "dense"),
         [
@@ -127,6 +134,10 @@ class TestNarrowing:
             find("mnist-compression").chosen("lenet-5", None, None)
         with pytest.raises(ConfigurationError, match=r"no density 0.5; it has 0\.01, "):
             find("mnist-compression").chosen("lenet300", [0.5], None)
+        with pytest.raises(
+            ConfigurationError, match=r"unknown setting of ablation 'none random': did you mean 'none / random'"
+        ):
+            find("ablation").chosen(setting="none random")
 
 
 def test_the_check_has_every_cifar_network_of_the_paper_and_room_for_updates():

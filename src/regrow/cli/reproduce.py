@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="list the experiments with a cost estimate for this machine"
     )
     parser.add_argument("--model", help="only this model")
+    parser.add_argument("--setting", help="only settings whose name begins so, e.g. deep-r or 'none / random'")
     parser.add_argument(
         "--density",
         help="only these densities, e.g. 0.05,0.1; the dense network has density 1, and stays where an analysis compares with it "
@@ -53,8 +54,9 @@ def run(options: argparse.Namespace) -> int:
     if options.what is None:
         raise ConfigurationError(f"name an experiment: {', '.join(catalogue.EXPERIMENTS)}")
     experiment = catalogue.find(options.what)
-    cells = _with_execution(experiment.chosen(options.model, _densities(options.density), options.epochs), options)
-    shown = _with_execution(experiment.chosen(None, None, options.epochs), options)
+    narrowed = experiment.chosen(options.model, _densities(options.density), options.epochs, options.setting)
+    cells = _with_execution(narrowed, options)
+    shown = _with_execution(experiment.chosen(epochs=options.epochs), options)
     try:
         return _run(options, experiment, cells, shown)
     except KeyboardInterrupt:

@@ -46,10 +46,16 @@ class Experiment:
     stops_when_equal: bool = False
     against_dense: bool = False
 
-    def chosen(self, model: str | None, densities: Sequence[float] | None, epochs: int | None) -> list[Cell]:
-        """The cells, narrowed to a model and to densities (shares, as everywhere), with another number of epochs if asked.
+    def chosen(
+        self,
+        model: str | None = None,
+        densities: Sequence[float] | None = None,
+        epochs: int | None = None,
+        setting: str | None = None,
+    ) -> list[Cell]:
+        """The cells, narrowed to a model, a setting and densities (shares, as everywhere), with another number of epochs if asked.
 
-        The dense partners of the chosen cells stay where the analysis compares with them, whatever the densities.
+        The dense partners of the chosen cells stay where the analysis compares with them, whatever setting and densities.
         """
         cells = self.cells()
         if model is not None:
@@ -57,19 +63,32 @@ class Experiment:
             if model not in models:
                 raise unknown(f"model of {self.name}", model, models)
             cells = [cell for cell in cells if cell.model == model]
-        if densities is not None:
-            known = sorted({cell.density for cell in cells})
-            for density in densities:
-                if not any(abs(density - k) < 1e-9 for k in known):
-                    raise ConfigurationError(
-                        f"{self.name} has no density {density:g}; it has {', '.join(f'{k:g}' for k in known)}"
-                    )
-            wanted = [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
-            partnered = {cell.model for cell in wanted} if self.against_dense else set()
-            cells = [cell for cell in cells if cell in wanted or (cell.is_dense and cell.model in partnered)]
+        wanted = self._at(densities, self._labelled(setting, cells))
+        partnered = {cell.model for cell in wanted} if self.against_dense else set()
+        cells = [cell for cell in cells if cell in wanted or (cell.is_dense and cell.model in partnered)]
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells
+
+    def _labelled(self, setting: str | None, cells: list[Cell]) -> list[Cell]:
+        """The cells whose label begins with a setting."""
+        if setting is None:
+            return cells
+        found = [cell for cell in cells if cell.label.startswith(setting)]
+        if not found:
+            raise unknown(f"setting of {self.name}", setting, dict.fromkeys(cell.label for cell in cells))
+        return found
+
+    def _at(self, densities: Sequence[float] | None, cells: list[Cell]) -> list[Cell]:
+        if densities is None:
+            return cells
+        known = sorted({cell.density for cell in cells})
+        for density in densities:
+            if not any(abs(density - k) < 1e-9 for k in known):
+                raise ConfigurationError(
+                    f"{self.name} has no density {density:g}; it has {', '.join(f'{k:g}' for k in known)}"
+                )
+        return [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
 
 
 def split_label(label: str) -> tuple[str, float, str]:
