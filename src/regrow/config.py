@@ -87,7 +87,8 @@ class Config:
     """One training run.
 
     ``max_steps = 0`` runs all epochs; schedules always span ``epochs``. ``threads = 0`` leaves torch's choice.
-    ``measure_speedup`` records what sparse convolutions could save, at the price of a slower run.
+    ``measure_speedup`` records what sparse convolutions could save, at the price of a slower run. With ``patience`` above 0 a run ends
+    after so many validations in a row that are no better than naming one class.
     """
 
     model: str = "lenet300"
@@ -102,6 +103,7 @@ class Config:
     threads: int = 0
     log_every: int = 100
     evaluate_every: int = 1
+    patience: int = 0
     checkpoint_seconds: float = 60.0
     keep_checkpoints: int = 2
     tensorboard: bool = False
@@ -117,11 +119,18 @@ class Config:
     def identity(self) -> str:
         """Hash of everything that decides the course of training.
 
-        Left out is what only keeps or measures it (checkpoints, TensorBoard, speed-ups), and ``max_steps``, so that a run that ended early
-        can go on. How often to log or evaluate counts: it decides which rows a run has.
+        Left out is what only keeps or measures it (checkpoints, TensorBoard, speed-ups), and ``max_steps`` and ``patience``, so that a run
+        that ended early can go on. How often to log or evaluate counts: it decides which rows a run has.
         """
         plain = as_dict(self)
-        for key in ("checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps", "measure_speedup"):
+        for key in (
+            "checkpoint_seconds",
+            "keep_checkpoints",
+            "tensorboard",
+            "max_steps",
+            "patience",
+            "measure_speedup",
+        ):
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash

@@ -35,10 +35,18 @@ class StateError(RegrowError, RuntimeError):
     """Saved state, masks and weights do not fit together."""
 
 
-class NonFiniteError(RegrowError, FloatingPointError):
-    """A loss, a score or a topology update met NaN or infinity; nothing was changed."""
+class DivergenceError(RegrowError):
+    """A run cannot come to a result; the same command would end the same way."""
 
     status = 3
+
+
+class NonFiniteError(DivergenceError, FloatingPointError):
+    """A loss, a score or a topology update met NaN or infinity; nothing was changed."""
+
+
+class CollapseError(DivergenceError):
+    """A network has named one class for everything for as long as the run's patience goes."""
 
 
 class RegrowWarning(UserWarning):

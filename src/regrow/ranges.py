@@ -32,6 +32,7 @@ _POSITIVE = (
 )
 _NOT_NEGATIVE = (
     "max_steps",
+    "patience",
     "threads",
     "checkpoint_seconds",
     "optimizer.weight_decay",

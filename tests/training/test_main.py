@@ -1,12 +1,14 @@
 """Around a run: one process per folder, a note where it diverged."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from regrow.config import Optimizer
-from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from regrow.errors import CollapseError, ConfigurationError, NonFiniteError, StateError
 from regrow.training.main import alone_in, train
+from regrow.training.run import Run
 from tests.training import tiny
 
 
@@ -38,6 +40,24 @@ def test_a_run_that_diverges_leaves_a_note_and_no_result(tmp_path):
     assert (note["identity"], note["steps"]) == (config.identity(), 1)
     assert "the weights are broken" in note["message"]
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_run_that_collapses_ends_when_its_patience_does_also_after_a_stop(tmp_path):
+    dead = {"model": "lenet300", "epochs": 4, "optimizer": Optimizer(lr=1e-30)}
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), **dead)
+    per_epoch = Run(config, tmp_path / "whole").steps_per_epoch
+    assert train(replace(config, max_steps=per_epoch, patience=2), tmp_path / "run") == 0
+    with pytest.raises(CollapseError, match="2 validations in a row"):
+        train(replace(config, patience=2), tmp_path / "run")
+    note = json.loads((tmp_path / "run" / "diverged.json").read_text())
+    assert note["steps"] == 2 * per_epoch
+    assert train(config, tmp_path / "whole") == 0, "no patience set: trains on"
+
+
+def test_patience_without_validation_images_is_refused(tmp_path):
+    config = tiny.config(tiny.write_data(tmp_path / "data.npz"), patience=1)
+    with pytest.raises(ConfigurationError, match="patience needs validation images"):
+        train(replace(config, data=replace(config.data, train_split="train+val")), tmp_path / "run")
 
 
 def test_the_note_goes_when_training_goes_on(tmp_path):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from regrow.errors import NonFiniteError
-from regrow.training.watch import refuse_non_finite, refuse_non_finite_scores
+from regrow.errors import CollapseError, NonFiniteError
+from regrow.training.watch import collapsed, refuse_collapse, refuse_non_finite, refuse_non_finite_scores
 
 
 def network():
@@ -39,3 +39,14 @@ def test_an_evaluation_that_is_not_finite_is_refused():
     refuse_non_finite_scores(2.3, 5)
     with pytest.raises(NonFiniteError, match="the evaluation at step 5 is nan: the weights are broken"):
         refuse_non_finite_scores(float("nan"), 5)
+
+
+def test_collapse_is_a_row_of_validations_at_chance():
+    assert collapsed([0.9, 0.11, 0.1], 2, classes=10)
+    assert not collapsed([0.1, 0.9, 0.1], 2, classes=10), "it came back in between"
+    assert not collapsed([0.1], 2, classes=10), "too early to say"
+    assert not collapsed([0.2, 0.2], 2, classes=10), "a fifth is twice chance"
+    with pytest.raises(
+        CollapseError, match=r"at step 20 its validation accuracy is 10\.0%, and 2 validations .* patience = 0"
+    ):
+        refuse_collapse(20, 0.1, 2)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from regrow.config import to_toml
 from regrow.environment import cores
-from regrow.errors import NonFiniteError
+from regrow.errors import DivergenceError
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
@@ -30,7 +30,7 @@ TICK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job ended: ``error`` is empty for a finished one, ``diverged`` says where the loss stopped being finite."""
+    """How one job ended: ``error`` is empty for a finished one, ``diverged`` says where and how the run did."""
 
     job: Job
     seconds: float
@@ -161,7 +161,7 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
         return Outcome(job, seconds)
     lines = (home / "output.txt").read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "no output"
-    if code == NonFiniteError.status:
+    if code == DivergenceError.status:
         return Outcome(job, seconds, diverged=last)
     return Outcome(job, seconds, f"exit code {code}: {last} (see {home / 'output.txt'})")
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
-from regrow.errors import ConfigurationError, NonFiniteError, StateError
+from regrow.errors import ConfigurationError, DivergenceError, StateError
 from regrow.training import processes as groups
 from regrow.training.metrics import DIVERGED
 from regrow.training.run import Run
@@ -36,7 +36,7 @@ def train(config: Config, folder: Path) -> int:
                 run = run_class(config)(config, folder, processes, view)
             with _stop_on_signal(run):
                 return STOPPED if run.train() is None else 0
-    except NonFiniteError as error:
+    except DivergenceError as error:
         if processes.leads:
             note_divergence(folder, config.identity(), run.step if run else 0, error)
         raise
@@ -99,7 +99,7 @@ def nothing_left(folder: Path, leads: bool = True) -> Iterator[None]:
     new = [path for path in described if not path.exists()]
     try:
         yield
-    except NonFiniteError:
+    except DivergenceError:
         raise  # first masks by gradients may diverge: an ending of the run, which keeps its description
     except BaseException:
         if leads:

@@ -38,7 +38,7 @@ from regrow.training.pace import Pace
 from regrow.training.processes import Processes
 from regrow.training.setup import Parts, assemble
 from regrow.training.tally import Tally
-from regrow.training.watch import refuse_non_finite, refuse_non_finite_scores
+from regrow.training.watch import collapsed, refuse_collapse, refuse_non_finite, refuse_non_finite_scores
 
 AGREE_EVERY = 20
 
@@ -241,6 +241,14 @@ class Run:
         every = self.epoch % self.config.evaluate_every == 0 or self.step == self.total_steps
         if self.parts.validation is not None and every:
             self._row("validation", self._evaluate(self.parts.validation))
+            self._check_collapse(self.parts.validation.num_classes)
+
+    def _check_collapse(self, classes: int) -> None:
+        """End a run that learns nothing, as the leading process says, which alone has the rows from before a resume."""
+        seen = [row["accuracy"] for row in self.log.rows if row["kind"] == "validation"]
+        patience = self.config.patience
+        if patience and self.processes.any(self.processes.leads and collapsed(seen, patience, classes)):
+            refuse_collapse(self.step, seen[-1], patience)
 
     def _evaluate(self, dataset: Any) -> Scores:
         for buffer in self.parts.network.buffers():

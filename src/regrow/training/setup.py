@@ -43,6 +43,10 @@ def assemble(config: Config, processes: Processes) -> Parts:
     train = load_split(config, config.data.train_split)
     held_out = config.data.train_split == "train" and config.data.test_split != "val"
     validation = load_split(config, "val") if held_out else None
+    if config.patience and validation is None:
+        raise ConfigurationError(
+            "patience needs validation images: leave data.train_split at 'train', or set patience = 0"
+        )
     test = load_split(config, config.data.test_split)
     steps_per_epoch = train.steps_per_epoch(config.data.batch)
     _check_shares(train, config, processes)

@@ -1,18 +1,19 @@
-"""Guard: a loss that is not finite stops the run before any weight or mask changes, and leaves a note why."""
+"""Guard: a loss that is not finite stops the run before any weight or mask changes, a collapsed network where asked; a note says why."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from regrow.errors import NonFiniteError
+from regrow.errors import CollapseError, DivergenceError, NonFiniteError
 from regrow.files import write_atomically
-from regrow.training.metrics import DIVERGED
+from regrow.training.metrics import DIVERGED, at_chance
 
 
 def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> NoReturn:
@@ -35,7 +36,25 @@ def refuse_non_finite_scores(loss: float, step: int) -> None:
         )
 
 
-def note_divergence(folder: Path, identity: str, step: int, error: NonFiniteError) -> None:
+def collapsed(validations: Sequence[float], patience: int, classes: int) -> bool:
+    """Whether the last ``patience`` accuracies are all at chance.
+
+    Example:
+        >>> collapsed([0.9, 0.1, 0.1], 2, classes=10), collapsed([0.1], 2, classes=10)
+        (True, False)
+    """
+    return len(validations) >= patience and all(at_chance(share, classes) for share in validations[-patience:])
+
+
+def refuse_collapse(step: int, accuracy: float, patience: int) -> NoReturn:
+    """Raise, naming what was seen and how to go on regardless."""
+    raise CollapseError(
+        f"the network has collapsed: at step {step} its validation accuracy is {accuracy:.1%}, and {patience} validations in a row were no "
+        "better than naming one class for all images. Lower the learning rate, or set patience = 0 to train on"
+    )
+
+
+def note_divergence(folder: Path, identity: str, step: int, error: DivergenceError) -> None:
     """Leave word in a run's folder that it ended without a result, where and why."""
     note = {"identity": identity, "steps": step, "message": str(error)}
     write_atomically(folder / DIVERGED, json.dumps(note, indent=1).encode())
