@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kScratchBytes = 24 * 1024;  // packed input block of a map: most of a 32 KiB L1
 constexpr int kSumBytes = 128 * 1024;     // partial sums of an output block of a map: a few of them stay in L2
+constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
 // Matrices have no halo: few entries per feature, so that visits (partial sums out of L2 and back) cost more than inputs out of L2.
 constexpr int kMatrixInBlock = 192, kMatrixOutBlock = 1024;
 
@@ -46,8 +47,10 @@ Tap tap_of(const Axis& axis, int k, Pass pass) {
   return {residue, (residue - shift) / axis.stride};
 }
 
-struct Extent {
-  int count, low, high;  // output positions of this residue; reach of its taps
+// Output positions of one residue, from `start` of its own grid on, and the reach of the taps that find any input there.
+struct Band {
+  int residue, start, count;
+  int low, high;
 };
 
 // Does position `i * stride + offset` fall inside [0, in) for any i < count?
@@ -199,66 +202,104 @@ Stencil unrolled(const Geometry& g, const uint8_t* mask, Pass pass) {
 }
 
 struct AxisPlan {
+  int step, in;           // input positions per output position of a residue; size of the input
   std::vector<Tap> taps;  // per kernel position
-  std::vector<Extent> residues;
+  std::vector<Band> bands;
+
+  bool reaches(const Tap& tap, const Band& band) const {
+    return tap.residue == band.residue && meets(band.start * step + tap.offset, step, band.count, in);
+  }
+
+  Band band(int residue, int start, int count) const {
+    Band b{residue, start, count, 1, 0};
+    for (const Tap& tap : taps) {
+      if (!reaches(tap, b)) continue;
+      if (b.low > b.high) b.low = b.high = tap.offset;
+      b.low = std::min(b.low, tap.offset), b.high = std::max(b.high, tap.offset);
+    }
+    if (b.low > b.high) b.low = b.high = 0;
+    return b;
+  }
+
+  // Per kernel position the bands that it reaches.
+  std::vector<std::vector<size_t>> reached() const {
+    std::vector<std::vector<size_t>> found(taps.size());
+    for (size_t k = 0; k < taps.size(); k++)
+      for (size_t b = 0; b < bands.size(); b++)
+        if (reaches(taps[k], bands[b])) found[k].push_back(b);
+    return found;
+  }
 };
 
 AxisPlan plan_axis(const Axis& axis, Pass pass) {
   const bool forward = pass == Pass::forward;
-  AxisPlan plan;
+  AxisPlan plan{forward ? axis.stride : 1, forward ? axis.in : axis.out, {}, {}};
+  for (int k = 0; k < axis.kernel; k++) plan.taps.push_back(tap_of(axis, k, pass));
   for (int r = 0; r < (forward ? 1 : axis.stride); r++)
-    plan.residues.push_back({forward ? axis.out : ceil_div(std::max(0, axis.in - r), axis.stride), 1, 0});
-  for (int k = 0; k < axis.kernel; k++) {
-    Tap tap = tap_of(axis, k, pass);
-    Extent& extent = plan.residues[tap.residue];
-    if (!meets(tap.offset, forward ? axis.stride : 1, extent.count, forward ? axis.in : axis.out)) {
-      tap.residue = -1;  // meets padding only
-    } else if (extent.low > extent.high) {
-      extent.low = extent.high = tap.offset;
-    } else {
-      extent.low = std::min(extent.low, tap.offset), extent.high = std::max(extent.high, tap.offset);
-    }
-    plan.taps.push_back(tap);
-  }
-  for (Extent& extent : plan.residues)
-    if (extent.low > extent.high) extent.low = extent.high = 0;
+    plan.bands.push_back(plan.band(r, 0, forward ? axis.out : ceil_div(std::max(0, axis.in - r), axis.stride)));
   return plan;
 }
 
-Stencil empty_map(const Geometry& g, Pass pass, const AxisPlan& rows, const AxisPlan& cols, int ry, int rx) {
+// Cuts the one band of an input gradient without stride where tiles stop to need a tap: near the borders most taps of an unpadded
+// convolution meet nothing. Left whole where little is gained.
+void cut(AxisPlan& plan, int tile) {
+  const Band whole = plan.bands[0];
+  std::vector<Band> bands;
+  int work = 0;
+  for (int start = 0; start < whole.count; start += tile) {
+    const int count = std::min(tile, whole.count - start);
+    const Band next = plan.band(0, start, count);
+    work += count * (next.high - next.low + 1);
+    if (!bands.empty() && bands.back().low == next.low && bands.back().high == next.high)
+      bands.back().count += count;
+    else
+      bands.push_back(next);
+  }
+  if (work < kWorthCutting * whole.count * (whole.high - whole.low + 1)) plan.bands = std::move(bands);
+}
+
+Stencil empty_map(const Geometry& g, Pass pass, const Band& row, const Band& col, Tile tile) {
   const bool forward = pass == Pass::forward;
   Stencil s{};
   s.in_channels = forward ? g.in_channels : g.out_channels, s.out_channels = forward ? g.out_channels : g.in_channels;
   s.in_rows = forward ? g.in_rows : g.out_rows, s.in_cols = forward ? g.in_cols : g.out_cols;
   s.out_rows = forward ? g.out_rows : g.in_rows, s.out_cols = forward ? g.out_cols : g.in_cols;
-  s.rows = rows.residues[ry].count, s.cols = cols.residues[rx].count;
-  s.row0 = ry, s.col0 = rx;
+  s.rows = row.count, s.cols = col.count;
   s.row_step = forward ? 1 : g.stride_rows, s.col_step = forward ? 1 : g.stride_cols;
+  s.row0 = row.residue + row.start * s.row_step, s.col0 = col.residue + col.start * s.col_step;
   s.row_stride = forward ? g.stride_rows : 1, s.col_stride = forward ? g.stride_cols : 1;
-  s.dy0 = rows.residues[ry].low, s.dx0 = cols.residues[rx].low;
-  const int reach_rows = rows.residues[ry].high - s.dy0, reach_cols = cols.residues[rx].high - s.dx0;
-  s.tile = choose_tile(s.rows, s.cols, reach_rows, reach_cols);
-  s.halo_rows = (s.tile.rows - 1) * s.row_stride + reach_rows + 1;
-  s.halo_cols = (s.tile.cols - 1) * s.col_stride + reach_cols + 1;
+  s.dy0 = row.low + row.start * s.row_stride, s.dx0 = col.low + col.start * s.col_stride;
+  s.tile = tile;
+  s.halo_rows = (tile.rows - 1) * s.row_stride + row.high - row.low + 1;
+  s.halo_cols = (tile.cols - 1) * s.col_stride + col.high - col.low + 1;
   s.lanes_per_sample = s.pixels_per_bias = 1;
   return s;
 }
 
+Tile tile_of(const Band& row, const Band& col) { return choose_tile(row.count, col.count, row.high - row.low, col.high - col.low); }
+
 std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
-  const AxisPlan rows = plan_axis({g.kernel_rows, g.stride_rows, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
-  const AxisPlan cols = plan_axis({g.kernel_cols, g.stride_cols, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
-  const int across = int(cols.residues.size());
-  std::vector<std::vector<Entry>> entries(rows.residues.size() * across);
+  AxisPlan rows = plan_axis({g.kernel_rows, g.stride_rows, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
+  AxisPlan cols = plan_axis({g.kernel_cols, g.stride_cols, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
+  const bool single = pass == Pass::input_gradient && rows.bands.size() == 1 && cols.bands.size() == 1;
+  const Tile common = tile_of(rows.bands[0], cols.bands[0]);
+  if (single) cut(rows, common.rows), cut(cols, common.cols);
+  const auto by_row = rows.reached(), by_col = cols.reached();
+  const size_t across = cols.bands.size();
+  std::vector<std::vector<Entry>> entries(rows.bands.size() * across);
   for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t rank) {
-    const Tap y = rows.taps[ky], x = cols.taps[kx];
-    if (y.residue < 0 || x.residue < 0) return;
     const bool forward = pass == Pass::forward;
-    entries[y.residue * across + x.residue].push_back({forward ? o : i, forward ? i : o, y.offset, x.offset, rank});
+    for (const size_t r : by_row[ky])
+      for (const size_t c : by_col[kx]) {
+        const int dy = rows.taps[ky].offset + rows.bands[r].start * rows.step, dx = cols.taps[kx].offset + cols.bands[c].start * cols.step;
+        entries[r * across + c].push_back({forward ? o : i, forward ? i : o, dy, dx, rank});
+      }
   });
   std::vector<Stencil> stencils;
   for (size_t r = 0; r < entries.size(); r++) {
-    Stencil s = empty_map(g, pass, rows, cols, int(r) / across, int(r) % across);
-    if (s.rows == 0 || s.cols == 0) continue;
+    const Band &row = rows.bands[r / across], &col = cols.bands[r % across];
+    if (row.count == 0 || col.count == 0) continue;
+    Stencil s = empty_map(g, pass, row, col, single ? common : tile_of(row, col));
     by_input(entries[r]);
     choose_blocks(s);
     write_lists(s, entries[r]);

@@ -5,7 +5,8 @@
 //   out[o, row0 + row_step*i, col0 + col_step*j] = bias[o] + sum_e value_e * in[c_e, i*row_stride + dy_e, j*col_stride + dx_e]
 //
 // forward          one stencil with dy = ky*dilation - padding, row_step = 1
-// input gradient   one stencil per residue of the stride (stride 1: just one), in and out swapped, row_stride = 1
+// input gradient   one stencil per residue of the stride, in and out swapped, row_stride = 1; without stride one per band of rows and
+//                  columns that the same taps reach
 // weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries
 //
 // Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Maps of up to `kUnrolledPixels` output pixels (Linear among

@@ -72,6 +72,27 @@ Case large_case() {
   return c;
 }
 
+// LeNet-5's second convolution: its input gradient is cut into three bands each way.
+Case unpadded_case() {
+  Case c;
+  c.g = {3, 4, 1, 12, 12, 8, 8, 5, 5, 1, 1, 0, 0, 1, 1};
+  c.samples = 9;
+  c.mask.resize(3 * 4 * 25);
+  for (size_t i = 0; i < c.mask.size(); i += 3) c.mask[i] = 1;
+  return c;
+}
+
+void check_bands() {
+  const Case c = unpadded_case();
+  const Plan whole = build_plan(c.g, c.mask.data(), Pass::forward), cut = build_plan(c.g, c.mask.data(), Pass::input_gradient);
+  int pixels = 0;
+  for (const Stencil& s : cut.stencils) pixels += s.rows * s.cols;
+  if (whole.stencils.size() != 1 || cut.stencils.size() != 9 || pixels != 12 * 12) {
+    std::printf("%zu stencils forward, %zu backward over %d pixels\n", whole.stencils.size(), cut.stencils.size(), pixels);
+    std::exit(1);
+  }
+}
+
 // Calls visit(weight, input element, output element) for every multiply-add, sample 0.
 template <class F>
 void for_each_product(const Case& c, F visit) {
@@ -404,6 +425,7 @@ template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
   check(kernels, large_case(), 2);
+  check(kernels, unpadded_case(), 2);
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
   for (bool training : {true, false}) check_norm(kernels, training);
@@ -420,6 +442,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
 
 int main(int argc, char** argv) {
   const int cases = argc > 1 ? std::atoi(argv[1]) : 150;
+  check_bands();
   check_all("generic f32", generic_kernels_f32(), cases);
   check_all("generic f64", generic_kernels_f64(), cases);
 #if defined(__x86_64__)
