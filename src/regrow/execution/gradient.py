@@ -54,10 +54,16 @@ class GradientBuffer:
 
 
 def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
-    """The full weight gradient, also of missing weights, by torch's dense kernels."""
+    """The full weight gradient, also of missing weights, by torch's dense kernels.
+
+    Full convolutions miss none and stay on the native kernels: torch takes up to eight times as long where channels are few.
+    """
     w, shape = pattern.window, pattern.mask.shape
     if len(shape) == 2:
         return grad.flatten(1).t() @ x.flatten(1)
+    if pattern.gradient_nnz == pattern.mask.numel():
+        passes.weight_gradient(full := x.new_zeros(shape), x, grad, pattern)
+        return full
     top, left, bottom, right = w.padding
     if (top, left) != (bottom, right):
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
