@@ -50,9 +50,19 @@ def test_methods_name_the_variant_of_the_network_they_use():
     for cell in find("mnist-methods").cells():
         assert cell.label.endswith(f"({cell.config.model})")
     assert {c.config.model for c in labelled("mnist-methods", label="dsr (lenet300-bn)")} == {"lenet300-bn"}
-    assert {c.label.split()[0] for c in find("mnist-methods").cells()} == {
+    assert {c.label.split()[0].strip(",") for c in find("mnist-methods").cells()} == {
         "dense", "sparse-momentum", "set", "dsr", "deep-r", "rigl", "snip", "static",
     }  # fmt: skip
+
+
+def test_figure_3_has_sparse_momentum_with_all_layers_sparse_and_with_the_last_one_dense():
+    whole, last = (
+        [c for c in find("mnist-methods").cells() if c.label == label]
+        for label in ("sparse-momentum (lenet300)", "sparse-momentum, last layer dense (lenet300)")
+    )
+    assert [c.target for c in whole] == [c.target for c in last]
+    assert {c.config.sparse.scope for c in whole} == {"fully-sparse"}
+    assert {c.config.sparse.scope for c in last} == {"dense:@last"}
 
 
 def test_deep_r_trains_without_momentum():

@@ -56,7 +56,13 @@ def _mnist_methods() -> list[Cell]:
             config = sparse(_preset(f"mnist-{model}"), method, percent / 100, **_METHOD_OPTIONS.get(method, {}))
             config = _as_rewired(config)
             cells.append(Cell("lenet300", f"{method} ({model})", percent / 100, config, curve.get(percent)))
-    return cells
+    return cells + [_last_layer_dense(cell) for cell in cells if cell.config.sparse.method == "sparse-momentum"]
+
+
+def _last_layer_dense(cell: Cell) -> Cell:
+    """Figure 3 has "some selected layers" dense, as DSR's authors do; on this network the last one fits its points."""
+    config = replace(cell.config, sparse=replace(cell.config.sparse, scope="dense:@last"))
+    return replace(cell, label=cell.label.replace(" (", ", last layer dense ("), config=config)
 
 
 def _cifar_snip() -> list[Cell]:
