@@ -15,6 +15,7 @@ from regrow.bench.timing import medians
 from regrow.execution import SparsePattern, passes
 from regrow.execution.layers import window_of
 from regrow.execution.layout import to_travel
+from regrow.marks import count_of
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def measure(
         sparse_ms=1e3 * total,
         **{f"{name}_ms": 1e3 * seconds[name] for name in PASSES},
         ratio=seconds[best] / total,
-        useful_gflops=6e-9 * int(case.mask.count_nonzero()) * spec.batch * pixels / total,
+        useful_gflops=6e-9 * count_of(case.mask) * spec.batch * pixels / total,
         **_memory(spec, density, best) if memory else {},
     )
 

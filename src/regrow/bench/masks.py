@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regrow.analysis.flops import kept_macs
 from regrow.errors import ConfigurationError, StateError
+from regrow.marks import count_of
 from regrow.models.cost import ModelCost
 
 Masks = dict[str, Tensor]
@@ -58,7 +59,7 @@ def of_run(path: Path, model: nn.Module) -> Chosen:
                 f"{path} has a mask for {name}, which the model lacks in that shape: choose its --model"
             )
         masks[layer] = unpack(bits, weight.shape)
-    present = sum(int(mask.count_nonzero()) for mask in masks.values())
+    present = sum(count_of(mask) for mask in masks.values())
     return Chosen(masks, f"{path.name} at step {step}", present / sum(mask.numel() for mask in masks.values()))
 
 
@@ -74,4 +75,4 @@ def useful_flops(table: ModelCost, masks: Mapping[str, Tensor]) -> float:
 
 
 def _densities(masks: Mapping[str, Tensor]) -> dict[str, float]:
-    return {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}
+    return {name: count_of(mask) / mask.numel() for name, mask in masks.items()}

@@ -25,6 +25,7 @@ from regrow.data.errors import DataError
 from regrow.data.fetch import get
 from regrow.errors import ScheduleWarning
 from regrow.handle import Handle
+from regrow.marks import count_of
 from regrow.methods import build
 from regrow.models.cost import ModelCost, cost
 from regrow.report.reading import RunFiles
@@ -187,7 +188,7 @@ def _row(name: str, mask: Tensor, known: Any, given: float | None, sparse: bool,
         group=_group(name, known, mask),
         shape=tuple(mask.shape),
         numel=mask.numel(),
-        nonzeros=int(mask.count_nonzero()),
+        nonzeros=count_of(mask),
         sparse=sparse,
         reason=reason,
         macs=macs,
@@ -203,4 +204,4 @@ def _group(name: str, known: Any, mask: Tensor) -> str:
 
 
 def _share(mask: Tensor) -> float:
-    return int(mask.count_nonzero()) / mask.numel()
+    return count_of(mask) / mask.numel()

@@ -20,7 +20,7 @@ from regrow.training.view import make_view
 from regrow.training.watch import note_divergence
 
 STOPPED = 130
-PATIENCE = 1.0
+GRACE_SECONDS = 1.0
 
 
 def train(config: Config, folder: Path) -> int:
@@ -31,7 +31,8 @@ def train(config: Config, folder: Path) -> int:
     run: Run | None = None
     try:
         with alone_in(folder, processes.leads):
-            (folder / DIVERGED).unlink(missing_ok=True)
+            if processes.leads:
+                (folder / DIVERGED).unlink(missing_ok=True)
             with nothing_left(folder, processes.leads):
                 run = run_class(config)(config, folder, processes, view)
             with _stop_on_signal(run):
@@ -117,7 +118,7 @@ def _stop_on_signal(run: Run) -> Iterator[None]:
     asked: list[float] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked and time.monotonic() - asked[0] > PATIENCE:
+        if asked and time.monotonic() - asked[0] > GRACE_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         asked.append(time.monotonic())
