@@ -41,6 +41,12 @@ def test_every_kind_shows_ours_and_the_papers(tmp_path, drawn, name):
     assert any(label.endswith("paper") for label in shown)
 
 
+def test_two_readings_of_a_setting_share_one_curve_of_the_paper(tmp_path, drawn):
+    draw(EXPERIMENTS["mnist-methods"], lines(EXPERIMENTS["mnist-methods"]), tmp_path)
+    shown = [label for label in labels(drawn[0]) if label.startswith("sparse-momentum")]
+    assert sorted(label.rpartition(", ")[2] for label in shown) == ["ours", "ours", "paper"]
+
+
 def test_compression_has_a_log_axis_and_the_competitors(tmp_path, drawn):
     draw(EXPERIMENTS["mnist-compression"], lines(EXPERIMENTS["mnist-compression"]), tmp_path)
     (axes,) = drawn[0].axes

@@ -62,7 +62,7 @@ def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) 
 def _curves(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """Error over density; a dense result is a horizontal band."""
     axes = figure.subplots()
-    thin, known = [line for line in lines if not line.cell.is_dense], [cell for cell in cells if cell.target]
+    thin, known = [line for line in lines if not line.cell.is_dense], _published(cells)
     points = COMPETITORS.get(model, ()) if figure.get_label() == "compression" else ()
     densities = [line.cell.density for line in thin] + [cell.density for cell in known if not cell.is_dense]
     _scale(axes.xaxis, [100 * density for density in densities] + [density for _, density, _ in points])
@@ -77,6 +77,12 @@ def _curves(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell
     axes.set_ylabel(ERROR)
     axes.grid(alpha=0.25)
     _legend(figure, axes)
+
+
+def _published(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with a value of the paper; of two readings of one setting the first, lest its curve hide itself."""
+    known = {(cell.density, cell.target): cell for cell in reversed(cells) if cell.target}
+    return list(reversed(known.values()))
 
 
 def _competitors(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
