@@ -6,6 +6,7 @@ from regrow import models
 from regrow.errors import ConfigurationError
 from regrow.experiments import targets
 from regrow.experiments.catalogue import EXPERIMENTS, find
+from regrow.experiments.rows import setting_of
 from regrow.methods import build
 
 CELLS = [(name, cell) for name, experiment in EXPERIMENTS.items() for cell in experiment.cells()]
@@ -151,10 +152,18 @@ class TestNarrowing:
 
 
 def test_the_check_has_every_cifar_network_of_the_paper_and_room_for_updates():
-    cells = find("cifar-check").cells()
+    cells = find("cifar-check").chosen(setting="first steps")
     assert {c.model for c in cells} == {*targets.CIFAR_SNIP, "wrn-28-2"}
     assert all(c.config.max_steps // c.config.sparse.update_every >= 1 for c in cells)
     assert all(c.config.max_steps * c.config.data.batch <= 50_000 for c in cells)
+
+
+def test_the_hour_of_alexnet_has_the_settings_of_table_1():
+    (hour,) = find("cifar-check").chosen(setting="first 30 epochs")
+    (whole,) = labelled("cifar-snip", label="sparse momentum", model="alexnet-s")
+    assert hour.config.epochs == 250, "schedules are those of the whole run"
+    ours, paper = setting_of(hour.config), setting_of(whole.config)
+    assert {key for key in ours if ours[key] != paper[key]} == {"max_steps"}
 
 
 def test_methods_that_dsr_s_authors_compare_have_their_settings():

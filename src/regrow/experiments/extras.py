@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regrow.analysis.speedup import ESTIMATES
-from regrow.experiments import medians, top5, trade, windows
+from regrow.experiments import curves, medians, top5, trade, windows
 from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
 from regrow.experiments.rows import Row
 from regrow.experiments.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
@@ -294,4 +294,5 @@ EXTRAS: dict[str, dict[str, Callable[[Material], str]]] = {
     "features": {"specialisation": features},
     "growth-window": {"window": windows.describe},
     "cost-redistribution": {"trade": trade.describe},
+    "cifar-check": {"curves": curves.describe},
 }

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regrow.config import Config
-from regrow.errors import StateError
-from regrow.files import write_atomically
+from regrow.experiments.columns import read_table, write_table
 from regrow.marks import count_of
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, 
         if pair not in known and trains:
             what = {"model": one.model, "data": one.data.name, "epochs": one.epochs, "seed": seed}
             known[pair] = {**what, "overlap": first_overlap(one, other), "whole": pair[0], "windowed": pair[1]}
-            _write(path, known)
+            write_table(path, COLUMNS, known.values())
         if pair in known:
             found[seed] = float(known[pair]["overlap"])
     return found
@@ -72,19 +69,5 @@ def _first_masks(config: Config) -> list[Tensor]:
         return [mask.clone() for mask in run.parts.handle.masks.values()]
 
 
-def _read(path: Path) -> dict[Pair, dict[str, object]]:
-    if not path.is_file():
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise StateError(f"{path} is not a table of overlaps: remove it, and they are measured again")
-        return {(row["whole"], row["windowed"]): dict(row) for row in reader}
-
-
-def _write(path: Path, known: dict[Pair, dict[str, object]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(known.values())
-    write_atomically(path, text.getvalue().encode())
+def _read(path: Path) -> dict[Pair, dict[str, Any]]:
+    return {(row["whole"], row["windowed"]): dict(row) for row in read_table(path, COLUMNS, "overlaps")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from regrow.analysis.speedup import ESTIMATES
 from regrow.config import Config, changes
 from regrow.errors import StateError
-from regrow.files import write_atomically
+from regrow.experiments.columns import write_table
 from regrow.training.metrics import DIVERGED, at_chance, read_rows
 
 # What makes two rows the same setting; execution is shown, not mixed.
@@ -126,11 +125,7 @@ def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
     known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
     known.update({_run(row): dict(row) for row in rows})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(sorted(known.values(), key=_order))
-    write_atomically(path, text.getvalue().encode())
+    write_table(path, COLUMNS, sorted(known.values(), key=_order))
     return read_runs(path)
 
 

@@ -1,0 +1,106 @@
+"""Learning curves of an experiment's runs: kept in ``curves.csv``, as a table of their ends, and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regrow.experiments.columns import read_table, write_table
+from regrow.experiments.grid import Job
+from regrow.experiments.sweep import is_finished
+from regrow.experiments.tables import markdown
+from regrow.figure import blank, save
+from regrow.training.metrics import read_rows
+
+if TYPE_CHECKING:
+    from regrow.experiments.extras import Material
+
+COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
+HEADER = ("model", "setting", "weights %", "steps", "training loss, first and last", "accuracy %, first and last")
+
+Curve = Sequence[dict[str, str]]
+
+
+def describe(material: Material) -> str:
+    """How far each run learned; its rows are added to ``curves.csv``, from which the figure is drawn."""
+    jobs = [job for cell in material.cells for job in cell.jobs(material.seeds)]
+    finished = [row for job in jobs if is_finished(job, material.folder) for row in _rows(job, material.folder)]
+    curves = add(material.results / "curves.csv", finished)
+    if not curves:
+        return ""
+    draw(curves, material.results)
+    head = (
+        "Loss over the steps before the first and the last row of each run's log; accuracy on held-out images, at last on the "
+        "test set.\n\n"
+    )
+    return head + markdown(HEADER, [_ends(curve) for curve in curves])
+
+
+def add(path: Path, rows: Iterable[dict[str, Any]]) -> list[Curve]:
+    """Add rows to the file, in place of older ones of the same runs; returns all curves in it."""
+    curves = _by_run(read_table(path, COLUMNS, "learning curves")) | _by_run(rows)
+    if curves:
+        write_table(path, COLUMNS, (row for run in sorted(curves) for row in curves[run]))
+    return list(_by_run(read_table(path, COLUMNS, "learning curves")).values())
+
+
+def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:
+    """Training loss and held-out accuracy over steps, one line per run."""
+    figure = blank(9.0, 4.0)
+    loss, accuracy = figure.subplots(1, 2)
+    for number, curve in enumerate(curves):
+        shown = {"color": f"C{number % 10}", "label": _name(curve), "marker": ".", "ms": 4, "lw": 1}
+        train, held_out = _kind(curve, "train"), _kind(curve, "validation", "test")
+        loss.plot([int(row["step"]) for row in train], [float(row["loss"]) for row in train], **shown)
+        percent = [100 * float(row["accuracy"]) for row in held_out]
+        accuracy.plot([int(row["step"]) for row in held_out], percent, **shown)
+    for axes, name in ((loss, "training loss"), (accuracy, "accuracy on held-out images (%)")):
+        axes.set(xscale="log", xlabel="step", ylabel=name)
+        axes.grid(alpha=0.25)
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside right upper", fontsize=7)
+    return save(figure, folder / "curves")
+
+
+def _rows(job: Job, folder: Path) -> list[dict[str, Any]]:
+    sparse = job.config.sparse
+    about = {
+        "run": job.key,
+        "model": job.config.model,
+        "setting": job.label,
+        "density": sparse.density,
+        "seed": job.config.seed,
+        "execution": sparse.execution,
+    }
+    measured = ("kind", "step", "epoch", "loss", "accuracy")
+    return [about | {key: row[key] for key in measured} for row in read_rows(folder / job.key / "metrics.jsonl")]
+
+
+def _by_run(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        curves.setdefault(row["run"], []).append(row)
+    return curves
+
+
+def _kind(curve: Curve, *kinds: str) -> list[dict[str, str]]:
+    return [row for row in curve if row["kind"] in kinds]
+
+
+def _name(curve: Curve) -> str:
+    first = curve[0]
+    return f"{first['model']} {100 * float(first['density']):g}%, {first['setting']}"
+
+
+def _ends(curve: Curve) -> tuple[str, ...]:
+    first, train, held_out = curve[0], _kind(curve, "train"), _kind(curve, "validation", "test")
+    losses = [float(row["loss"]) for row in (train[0], train[-1])] if train else []
+    shares = [100 * float(row["accuracy"]) for row in (held_out[0], held_out[-1])] if held_out else []
+    return (
+        first["model"],
+        first["setting"],
+        f"{100 * float(first['density']):g}",
+        curve[-1]["step"],
+        " -> ".join(f"{value:.3f}" for value in losses),
+        " -> ".join(f"{value:.1f}" for value in dict.fromkeys(shares)),
+    )
