@@ -36,6 +36,11 @@ class Data:
     train_split: str = "train"
     test_split: str = "test"
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether images of the training set are held out for validation."""
+        return self.train_split == "train" and self.test_split != "val"
+
 
 @dataclass(frozen=True)
 class Optimizer:

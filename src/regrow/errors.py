@@ -48,6 +48,10 @@ class NonFiniteError(DivergenceError, FloatingPointError):
 class CollapseError(DivergenceError):
     """A network has named one class for everything for as long as the run's patience goes."""
 
+    def __init__(self, message: str, patience: int) -> None:
+        super().__init__(message)
+        self.patience = patience
+
 
 class RegrowWarning(UserWarning):
     """Base of every warning that regrow gives on purpose: what happens instead, and the remedy, in one line."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -20,6 +21,22 @@ def write_atomically(path: Path, content: bytes) -> None:
         # The user knows the file, not what stands beside it.
         raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
     sync_directory(path.parent)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Wait until no other process updates files in a folder, and keep others waiting; the system lets go when this one dies."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_through(path: Path, content: bytes) -> None:

@@ -111,6 +111,12 @@ def test_features_pair_dense_and_sparse():
     ]
 
 
+def test_patience_has_validations_to_look_at():
+    for name, cell in CELLS:
+        assert not cell.config.patience or cell.config.data.holds_out, (name, cell.label)
+    assert {c.config.patience for c in find("mnist-compression").cells()} == {2}
+
+
 class TestNarrowing:
     def test_by_model_density_and_epochs(self):
         cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5)

@@ -47,15 +47,14 @@ class StandIn:
 def ray(monkeypatch):
     stand_in = StandIn()
     monkeypatch.setitem(sys.modules, "ray", stand_in)
-    monkeypatch.setattr(on_ray, "cores", lambda: 8)
     return stand_in
 
 
-def test_each_task_asks_for_its_part_of_the_cores(ray, monkeypatch):
+def test_each_task_asks_for_a_core_per_thread(ray, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     executor = on_ray.RayExecutor(2)
     assert ray.started["address"] is None
-    assert executor.submit(lambda a, b: a + b, 1, 2).result() == 3
+    assert executor.submit(lambda *given: given, "job", "folder", 4).result() == ("job", "folder", 4)
     assert ray.asked == [{"num_cpus": 4, "max_retries": 0}]
     executor.stop()
     assert ray.stopped

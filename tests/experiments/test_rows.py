@@ -1,5 +1,7 @@
 """Raw rows: written once, read back, told apart."""
 
+import json
+import multiprocessing
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from regrow.config import Sparse
 from regrow.errors import StateError
 from regrow.experiments.grid import Job
-from regrow.experiments.rows import COLUMNS, add_runs, learned, read_runs, row_of, same_setting
+from regrow.experiments.rows import COLUMNS, add_runs, ending_of, learned, read_runs, row_of, same_setting
 from tests.experiments.fakes import BASE, finish
 
 
@@ -95,3 +97,29 @@ def test_another_table_is_refused(tmp_path):
     (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
     with pytest.raises(StateError, match="not a table of runs"):
         read_runs(tmp_path / "runs.csv")
+
+
+def _add_many(path, rows):
+    for one in rows:
+        add_runs(path, [one])
+
+
+def test_two_processes_that_add_to_one_file_lose_nothing(tmp_path):
+    path, plain = tmp_path / "runs.csv", row(tmp_path)
+    halves = [[{**plain, "seed": seed, "identity": f"run {seed}"} for seed in range(first, 40, 2)] for first in (0, 1)]
+    processes = [multiprocessing.get_context("spawn").Process(target=_add_many, args=(path, half)) for half in halves]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert [int(r["seed"]) for r in read_runs(path)] == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("spent", "asked", "ended"), [(0, 0, True), (2, 2, True), (2, 1, True), (2, 0, False), (2, 3, False)]
+)
+def test_a_collapse_is_an_ending_unless_more_patience_is_asked(tmp_path, spent, asked, ended):
+    note = {"identity": BASE.identity(), "steps": 20, "message": "collapsed", "patience": spent}
+    (tmp_path / "diverged.json").write_text(json.dumps(note))
+    assert (ending_of(replace(BASE, patience=asked), tmp_path) is not None) == ended

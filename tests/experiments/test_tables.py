@@ -77,7 +77,7 @@ def table(tmp_path):
 def test_csv(table):
     header, dense, thin = csv.reader(io.StringIO(as_csv(table)))
     assert tuple(header) == HEADER
-    assert dense == ["lenet300", "dense", "100", "1", "0", "1.000", "", "", "2.000", "0.050", "", "1", "dense"]
+    assert dense == ["lenet300", "dense", "100", "1", "0", "1.000", "", "", "2.000", "0.050", "", "1 epoch", "dense"]
     assert thin[3:11] == ["2", "0", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
 
 

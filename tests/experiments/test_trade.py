@@ -50,5 +50,5 @@ def test_rows_of_before_the_share_was_recorded(tmp_path):
 
 def test_runs_that_guess_have_work_and_time_but_no_error(tmp_path):
     text = described(tmp_path, finished(tmp_path, error=89.0))
-    assert "| lenet5 | lambda 0 | 2 |  | 20.00 ± 0.000 | 1.2 ± 0.000 |" in text
+    assert "| lenet5 | lambda 0 | 2, 0 learned |  | 20.00 ± 0.000 | 1.2 ± 0.000 |" in text
     assert not (tmp_path / "trade-lenet5.svg").exists()

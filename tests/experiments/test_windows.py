@@ -27,6 +27,12 @@ def test_errors_pair_by_seed(tmp_path):
     assert error_pairs(full, windowed, rows) == {1: (1.61, 1.51)}
 
 
+def test_one_arm_alone_is_no_comparison(tmp_path):
+    experiment = find("growth-window")
+    cells = experiment.chosen("lenet300", setting="full momentum")
+    assert describe(Material(experiment, cells, [0], [], [], tmp_path, tmp_path)) == ""
+
+
 class TestDescription:
     @pytest.fixture
     def trained(self, monkeypatch):

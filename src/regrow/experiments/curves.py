@@ -11,6 +11,7 @@ from regrow.experiments.grid import Job
 from regrow.experiments.sweep import is_finished
 from regrow.experiments.tables import markdown
 from regrow.figure import blank, save
+from regrow.files import held
 from regrow.training.metrics import read_rows
 
 if TYPE_CHECKING:
@@ -39,10 +40,11 @@ def describe(material: Material) -> str:
 
 def add(path: Path, rows: Iterable[dict[str, Any]]) -> list[Curve]:
     """Add rows to the file, in place of older ones of the same runs; returns all curves in it."""
-    curves = _by_run(read_table(path, COLUMNS, "learning curves")) | _by_run(rows)
-    if curves:
-        write_table(path, COLUMNS, (row for run in sorted(curves) for row in curves[run]))
-    return list(_by_run(read_table(path, COLUMNS, "learning curves")).values())
+    with held(path.parent):
+        curves = _by_run(read_table(path, COLUMNS, "learning curves")) | _by_run(rows)
+        if curves:
+            write_table(path, COLUMNS, (row for run in sorted(curves) for row in curves[run]))
+        return list(_by_run(read_table(path, COLUMNS, "learning curves")).values())
 
 
 def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:

@@ -64,8 +64,8 @@ class Experiment:
                 raise unknown(f"model of {self.name}", model, models)
             cells = [cell for cell in cells if cell.model == model]
         wanted = self._at(densities, self._labelled(setting, cells))
-        partnered = {cell.model for cell in wanted} if self.against_dense else set()
-        cells = [cell for cell in cells if cell in wanted or (cell.is_dense and cell.model in partnered)]
+        partnered = {_partner(cell) for cell in wanted} if self.against_dense else set()
+        cells = [cell for cell in cells if cell in wanted or (cell.is_dense and _partner(cell) in partnered)]
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells
@@ -89,6 +89,11 @@ class Experiment:
                     f"{self.name} has no density {density:g}; it has {', '.join(f'{k:g}' for k in known)}"
                 )
         return [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
+
+
+def _partner(cell: Cell) -> tuple[str, float]:
+    """What a cell has in common with the dense network that it is compared with."""
+    return cell.model, cell.config.optimizer.momentum
 
 
 def split_label(label: str) -> tuple[str, float, str]:

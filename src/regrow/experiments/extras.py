@@ -92,7 +92,7 @@ def differences(material: Material) -> str:
             rows += [(name, *row) for row in _to_first([line for line in own if line.execution == way])]
     if not rows:
         return ""
-    head = "Differences to momentum / momentum, in points of error.\n\n"
+    head = "Differences to momentum / momentum, in points of error; SE is that of the row alone, as the paper prints it.\n\n"
     return head + markdown(("model", "redistribution / growth", "ours ± SE", "paper ± SE"), rows)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from pathlib import Path
 
-from regrow.environment import cores
 from regrow.errors import ConfigurationError
-from regrow.experiments.sweep import Outcome
+from regrow.experiments.grid import Job
+from regrow.experiments.sweep import Outcome, Run
 
 
 class RayExecutor:
@@ -18,7 +17,7 @@ class RayExecutor:
     An existing cluster is found by ``RAY_ADDRESS``; without it a local one is started and stopped again.
 
     Args:
-        slots: tasks on one machine's worth of cores; each task asks Ray for its part of them.
+        slots: tasks on one machine's worth of cores; each asks Ray for as many cores as it has threads.
     """
 
     def __init__(self, slots: int) -> None:
@@ -37,11 +36,10 @@ class RayExecutor:
                 log_to_driver=False,
                 logging_level="error",
             )
-        self._cores = max(1, cores() // slots)
 
-    def submit(self, call: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]:
-        """Send a call to the cluster."""
-        return self._ray.remote(num_cpus=self._cores, max_retries=0)(call).remote(*arguments).future()
+    def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
+        """Send a call to the cluster, with a core for each of its threads."""
+        return self._ray.remote(num_cpus=threads, max_retries=0)(call).remote(job, folder, threads).future()
 
     def stop(self) -> None:
         """Leave the cluster, which ends this sweep's tasks, and stop it if it was started here."""

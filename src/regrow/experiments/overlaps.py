@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regrow.config import Config
 from regrow.experiments.columns import read_table, write_table
+from regrow.files import held
 from regrow.marks import count_of
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, 
         pair = one.identity(), other.identity()
         if pair not in known and trains:
             what = {"model": one.model, "data": one.data.name, "epochs": one.epochs, "seed": seed}
-            known[pair] = {**what, "overlap": first_overlap(one, other), "whole": pair[0], "windowed": pair[1]}
-            write_table(path, COLUMNS, known.values())
+            measured = {**what, "overlap": first_overlap(one, other), "whole": pair[0], "windowed": pair[1]}
+            with held(path.parent):
+                known = _read(path) | {pair: measured}
+                write_table(path, COLUMNS, known.values())
         if pair in known:
             found[seed] = float(known[pair]["overlap"])
     return found

@@ -13,6 +13,7 @@ from regrow.analysis.speedup import ESTIMATES
 from regrow.config import Config, changes
 from regrow.errors import StateError
 from regrow.experiments.columns import write_table
+from regrow.files import held
 from regrow.training.metrics import DIVERGED, at_chance, read_rows
 
 # What makes two rows the same setting; execution is shown, not mixed.
@@ -77,11 +78,12 @@ def learned(row: Row) -> bool:
 
 
 def ending_of(config: Config, home: Path) -> dict[str, Any] | None:
-    """What a run left at its end, a result or the note that it diverged; None before."""
+    """What a run left at its end, a result or the note that it diverged; None before, and where more patience is asked than it had."""
     for name in ("result.json", DIVERGED):
         if (home / name).is_file():
             found = json.loads((home / name).read_text())
-            if found["identity"] == config.identity():
+            spent = found.get("patience", 0)
+            if found["identity"] == config.identity() and (not spent or 0 < config.patience <= spent):
                 return found
     return None
 
@@ -123,10 +125,11 @@ def read_runs(path: Path) -> list[dict[str, str]]:
 
 def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
-    known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
-    known.update({_run(row): dict(row) for row in rows})
-    write_table(path, COLUMNS, sorted(known.values(), key=_order))
-    return read_runs(path)
+    new = {_run(row): dict(row) for row in rows}
+    with held(path.parent):
+        known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())} | new
+        write_table(path, COLUMNS, sorted(known.values(), key=_order))
+        return read_runs(path)
 
 
 def _run(row: Row) -> tuple[Any, ...]:

@@ -38,12 +38,15 @@ class Outcome:
     diverged: str = ""
 
 
+Run = Callable[[Job, Path, int], Outcome]
+
+
 class Executor(Protocol):
-    """Where jobs run: submits a call and returns futures."""
+    """Where jobs run: submits calls, each for a job in a folder with so many threads, and returns futures."""
 
     slots: int
 
-    def submit(self, call: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]: ...  # noqa: D102
+    def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]: ...  # noqa: D102
     def stop(self) -> None: ...  # noqa: D102
 
 
@@ -63,9 +66,9 @@ class LocalExecutor:
         self.slots = slots
         self._pool = ThreadPoolExecutor(slots)
 
-    def submit(self, call: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]:
+    def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Run a call beside the others."""
-        return self._pool.submit(call, *arguments)
+        return self._pool.submit(call, job, folder, threads)
 
     def stop(self) -> None:
         """Start nothing more, ask what runs to save and stop, and wait for it."""
@@ -107,7 +110,7 @@ def sweep(
     # Two equal jobs would share a folder: they are one run.
     jobs = list({job.key: job for job in jobs}.values())
     todo = unfinished(jobs, folder)
-    ended = {job.key: Outcome(job, 0.0) for job in jobs if job not in todo}
+    ended = {job.key: _earlier(job, folder) for job in jobs if job not in todo}
     add_runs(folder / "runs.csv", rows(jobs, folder))
     if watcher is not None and not announced:
         announce(jobs, folder, watcher)
@@ -126,6 +129,12 @@ def sweep(
         executor.stop()
         raise
     return [ended[job.key] for job in jobs]
+
+
+def _earlier(job: Job, folder: Path) -> Outcome:
+    """How a job ended in an earlier sweep: only notes of divergence have a message."""
+    ending = ending_of(job.config, folder / job.key) or {}
+    return Outcome(job, 0.0, diverged=ending.get("message", ""))
 
 
 def is_finished(job: Job, folder: Path) -> bool:

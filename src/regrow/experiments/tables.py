@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regrow.config import Config
 from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, same_setting
@@ -27,7 +28,7 @@ HEADER = (
     "paper",
     "paper SE",
     "difference in SE",
-    "epochs",
+    "length",
     "execution",
 )
 _TEXT = ("model", "setting", "execution")
@@ -75,9 +76,15 @@ class Line:
             number(t.error if t else None),
             number(t.se if t else None),
             number(self.difference, "+.1f"),
-            str(self.cell.config.epochs),
+            _length(self.cell.config),
             self.execution,
         )
+
+
+def _length(config: Config) -> str:
+    if config.max_steps:
+        return f"{config.max_steps} steps"
+    return f"{config.epochs} epoch{'s' * (config.epochs != 1)}"
 
 
 def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:

@@ -29,7 +29,7 @@ def describe(material: Material) -> str:
             (
                 line.cell.model,
                 line.cell.label,
-                str(len(own)),
+                str(len(own)) if len(own) == line.summary.n else f"{len(own)}, {line.summary.n} learned",
                 with_se(line.summary.mean, line.summary.se),
                 _mean(_column(own, "macs_share", 100), ".2f"),
                 _mean(_column(own, "processor_seconds"), ".1f"),

@@ -21,7 +21,10 @@ def describe(material: Material) -> str:
     """Overlap of the first masks, difference of the final errors seed by seed, share of steps with dense gradients."""
     rows = []
     for model in dict.fromkeys(cell.model for cell in material.cells):
-        whole, windowed = sorted((c for c in material.cells if c.model == model), key=_tolerance)
+        both = sorted((cell for cell in material.cells if cell.model == model), key=_tolerance)
+        if len(both) < 2:
+            continue  # narrowed to one of them
+        whole, windowed = both
         pairs = error_pairs(whole, windowed, material.rows)
         if len(pairs) < 2:
             continue

@@ -119,13 +119,12 @@ def take(files: RunFiles) -> Snapshot:
 def _dataset(config: Config, notices: list[str]) -> Dataset | None:
     """Validation data, or test data where nothing was held out; never from the network."""
     settings = config.data
-    held_out = settings.train_split == "train"
     record = find(settings.name)
     root = settings.root or None
     try:
         if record is not None and record is not IMAGENET:
             get(record.name, root, source="local")
-        split = "val" if held_out else settings.test_split
+        split = "val" if settings.holds_out else settings.test_split
         return data.load(settings.name, split, root=root, augment=False, image_size=settings.image_size)
     except DataError:
         notices.append(

@@ -41,8 +41,7 @@ def assemble(config: Config, processes: Processes) -> Parts:
     """Data, model, optimizer and masks, all functions of the configuration."""
     use_threads(config.threads)
     train = load_split(config, config.data.train_split)
-    held_out = config.data.train_split == "train" and config.data.test_split != "val"
-    validation = load_split(config, "val") if held_out else None
+    validation = load_split(config, "val") if config.data.holds_out else None
     if config.patience and validation is None:
         raise ConfigurationError(
             "patience needs validation images: leave data.train_split at 'train', or set patience = 0"

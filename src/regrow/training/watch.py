@@ -50,13 +50,15 @@ def refuse_collapse(step: int, accuracy: float, patience: int) -> NoReturn:
     """Raise, naming what was seen and how to go on regardless."""
     raise CollapseError(
         f"the network has collapsed: at step {step} its validation accuracy is {accuracy:.1%}, and {patience} validations in a row were no "
-        "better than naming one class for all images. Lower the learning rate, or set patience = 0 to train on"
+        "better than naming one class for all images. Lower the learning rate, or set patience = 0 to train on",
+        patience,
     )
 
 
 def note_divergence(folder: Path, identity: str, step: int, error: DivergenceError) -> None:
     """Leave word in a run's folder that it ended without a result, where and why."""
-    note = {"identity": identity, "steps": step, "message": str(error)}
+    patience = error.patience if isinstance(error, CollapseError) else 0
+    note = {"identity": identity, "steps": step, "message": str(error), "patience": patience}
     write_atomically(folder / DIVERGED, json.dumps(note, indent=1).encode())
 
 
