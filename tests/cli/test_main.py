@@ -26,6 +26,7 @@ OPTIONS = {
         "--help",
         "--list",
         "--model",
+        "--setting",
         "--density",
         "--seeds",
         "--epochs",
