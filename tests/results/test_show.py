@@ -2,14 +2,18 @@
 
 import importlib.util
 import math
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from regrow.config import override
 from regrow.experiments.catalogue import EXPERIMENTS, find
+from regrow.experiments.grid import parse_seeds
 from regrow.experiments.rows import COLUMNS, read_runs, same_setting
 from regrow.experiments.statistics import summarise
+from regrow.presets import PRESETS
 
 RESULTS = Path(__file__).parents[2] / "results"
 specification = importlib.util.spec_from_file_location("show", RESULTS / "show.py")
@@ -61,3 +65,26 @@ def test_collapsed_runs_are_counted_apart():
     collapsed = {line.split(" | ")[0]: line.split(" | ")[1:3] for line in lines}
     assert collapsed["| none: the paper's settings"] == ["10", "4"]
     assert collapsed["| learning rate 0.05"] == ["10", "0"]
+
+
+def _changed(folder):
+    """Name, base configuration as on the command line, and the options of each single change."""
+    for name, change in tomllib.loads((RESULTS / folder / f"{folder}.toml").read_text()).items():
+        words = change["command"].split()
+        yield name, dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("folder", "preset", "common"),
+    [
+        ("probes", "mnist-lenet300", {"execution": "sparse"}),
+        ("stability", "mnist-lenet5", {"execution": "sparse", "density": "0.05", "max_steps": "2700"}),
+    ],
+)
+def test_rows_of_single_changes_are_those_of_their_commands(folder, preset, common):
+    for name, options in _changed(folder):
+        rows = read_runs(RESULTS / folder / f"{name}.csv")
+        seeds = options.pop("seeds")
+        config = override(PRESETS[preset], {**common, **options})
+        assert sorted(int(row["seed"]) for row in rows) == parse_seeds(seeds), name
+        assert all(same_setting(config, row) and row["execution"] == "sparse" for row in rows), name
