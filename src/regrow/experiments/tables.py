@@ -180,7 +180,7 @@ def as_rich(table: Sequence[Line], title: str) -> Any:
     for name in ("setting",) if alone else ("model", "setting"):
         shown.add_column(name, no_wrap=name == "model")
     for name in ("weights", "n", "error % ± SE", "paper ± SE", "diff/SE"):
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right", no_wrap=name != "n")
     for line in table:
         target = line.cell.target
         paper = "" if target is None else with_se(target.error, target.se)
