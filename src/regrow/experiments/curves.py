@@ -48,17 +48,16 @@ def add(path: Path, rows: Iterable[dict[str, Any]]) -> list[Curve]:
 
 
 def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:
-    """Training loss and held-out accuracy over steps, one line per run."""
+    """Loss and accuracy over steps, one line per run for training, rings for held-out images."""
     figure = blank(9.0, 4.0)
     loss, accuracy = figure.subplots(1, 2)
     for number, curve in enumerate(curves):
-        shown = {"color": f"C{number % 10}", "label": _name(curve), "marker": ".", "ms": 4, "lw": 1}
-        train, held_out = _kind(curve, "train"), _kind(curve, "validation", "test")
-        loss.plot([int(row["step"]) for row in train], [float(row["loss"]) for row in train], **shown)
-        percent = [100 * float(row["accuracy"]) for row in held_out]
-        accuracy.plot([int(row["step"]) for row in held_out], percent, **shown)
-    for axes, name in ((loss, "training loss"), (accuracy, "accuracy on held-out images (%)")):
-        axes.set(xscale="log", xlabel="step", ylabel=name)
+        color, train, held_out = f"C{number % 10}", _kind(curve, "train"), _kind(curve, "validation", "test")
+        for axes, key, scale in ((loss, "loss", 1), (accuracy, "accuracy", 100)):
+            axes.plot(*_points(train, key, scale), color=color, label=_name(curve), marker=".", ms=4, lw=1)
+            axes.plot(*_points(held_out, key, scale), color=color, marker="o", mfc="none", ls="")
+    for axes, name in ((loss, "loss"), (accuracy, "accuracy (%)")):
+        axes.set(xscale="log", xlabel="step", ylabel=f"{name}; rings: held-out images")
         axes.grid(alpha=0.25)
     figure.legend(*loss.get_legend_handles_labels(), loc="outside right upper", fontsize=7)
     return save(figure, folder / "curves")
@@ -87,6 +86,10 @@ def _by_run(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _kind(curve: Curve, *kinds: str) -> list[dict[str, str]]:
     return [row for row in curve if row["kind"] in kinds]
+
+
+def _points(rows: Curve, key: str, scale: float) -> tuple[list[int], list[float]]:
+    return [int(row["step"]) for row in rows], [scale * float(row[key]) for row in rows]
 
 
 def _name(curve: Curve) -> str:
