@@ -26,6 +26,7 @@ from regrow.files import write_atomically
 
 ATTEMPTS = 2
 TICK_SECONDS = 2.0
+STOP_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,23 @@ class LocalExecutor:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._pool = ThreadPoolExecutor(slots)
+        self._futures: list[Future[Outcome]] = []
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Run a call beside the others."""
-        return self._pool.submit(call, job, folder, threads)
+        self._futures.append(self._pool.submit(call, job, folder, threads))
+        return self._futures[-1]
 
     def stop(self) -> None:
         """Start nothing more, ask what runs to save and stop, and wait for it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in list(_CHILDREN):
-            child.terminate()
+        asked: set[subprocess.Popen] = set()
+        # A call may be about to start its process: look again until all have returned.
+        while running := [future for future in self._futures if not future.done()]:
+            for child in set(_CHILDREN) - asked:
+                child.terminate()
+                asked.add(child)
+            wait(running, timeout=STOP_SECONDS)
         self._pool.shutdown(wait=True)
 
 

@@ -26,7 +26,7 @@ def at_chance(accuracy: float, classes: int) -> bool:
     """Whether an accuracy is no better than naming the most frequent class, which has 11 to 12% of the ten-class data sets here.
 
     Example:
-        >>> at_chance(0.1135, 10), at_chance(0.5, 10), at_chance(math.nan, 10)
+        >>> at_chance(0.1135, 10), at_chance(0.5, 10), at_chance(float("nan"), 10)
         (True, False, True)
     """
     return not accuracy > 1.25 / classes
