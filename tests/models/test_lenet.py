@@ -1,3 +1,6 @@
+import copy
+from collections import OrderedDict
+
 import torch
 from torch import nn
 
@@ -17,3 +20,16 @@ def test_default_initialisation_range():
     bound = 784**-0.5
     assert weight.abs().max() <= bound
     assert weight.abs().max() > 0.99 * bound
+
+
+def test_lenet5_equals_the_order_of_the_paper_s_code_bit_by_bit():
+    ours = models.create("lenet5", seed=0)
+    layers = dict(ours.named_children())
+    names = ["conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc3", "relu3", "fc4"]
+    theirs = copy.deepcopy(nn.Sequential(OrderedDict((name, layers[name]) for name in names)))
+    images = torch.randn(8, 1, 28, 28)
+    outputs = [network(images) for network in (ours, theirs)]
+    assert torch.equal(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
