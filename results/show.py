@@ -17,10 +17,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+from regrow.analysis.statistics import summarise
 from regrow.bench import summary
 from regrow.experiments.catalogue import find
 from regrow.experiments.rows import learned, read_runs
-from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent

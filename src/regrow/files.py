@@ -24,8 +24,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Wait until no other process updates files in a folder, and keep others waiting; the system lets go when this one dies."""
+def held(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a folder against other processes that would hold it: these wait, or raise BlockingIOError; the system lets go when one dies."""
     if os.name != "posix":
         yield
         return
@@ -33,7 +33,7 @@ def held(folder: Path) -> Iterator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from regrow.analysis.features import Comparison, LayerTest
+from regrow.analysis.statistics import Summary
 from regrow.experiments.catalogue import find
 from regrow.experiments.experiment import split_label
 from regrow.experiments.extras import Material, describe_features, differences, equivalence, overhead, run, sensitivity
 from regrow.experiments.rows import row_of
-from regrow.experiments.statistics import Summary
 from regrow.experiments.tables import Line
 from tests.experiments.fakes import finish
 

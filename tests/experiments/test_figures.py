@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from regrow.analysis.statistics import Summary
 from regrow.experiments.catalogue import EXPERIMENTS
 from regrow.experiments.figures import draw
-from regrow.experiments.statistics import Summary
 from regrow.experiments.tables import Line
 
 

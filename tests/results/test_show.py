@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from regrow.analysis.statistics import summarise
 from regrow.config import override
 from regrow.experiments.catalogue import EXPERIMENTS, find
 from regrow.experiments.grid import parse_seeds
 from regrow.experiments.rows import COLUMNS, read_runs, same_setting
-from regrow.experiments.statistics import summarise
 from regrow.presets import PRESETS
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -1,1 +1,1 @@
-"""Accounting of sparse networks: work, storage, activations."""
+"""Accounting of sparse networks (work, storage, activations), and the statistics of results."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regrow.experiments.statistics import holm, kruskal_wallis
+from regrow.analysis.statistics import holm, kruskal_wallis
 from regrow.models.wide_resnet import WideResNet
 from regrow.uses import evaluation_mode
 

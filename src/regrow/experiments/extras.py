@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regrow.analysis.speedup import ESTIMATES
+from regrow.analysis.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments import curves, medians, top5, trade, windows
 from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
 from regrow.experiments.rows import Row
-from regrow.experiments.statistics import SensitivityTest, Summary, intervals_overlap, sensitivity_test, summarise
 from regrow.experiments.tables import Line, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE, FEATURES
 from regrow.files import write_atomically

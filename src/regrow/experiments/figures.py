@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from regrow.analysis.statistics import Z95
 from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
-from regrow.experiments.statistics import Z95
 from regrow.experiments.tables import Line
 from regrow.experiments.targets import COMPETITORS
 from regrow.figure import blank, save

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from regrow.analysis.statistics import Summary, intervals_overlap, summarise
 from regrow.config import Config
 from regrow.errors import ConfigurationError
 from regrow.experiments import extras
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.figures import draw
 from regrow.experiments.rows import add_runs, learned, read_runs
-from regrow.experiments.statistics import Summary, intervals_overlap, summarise
 from regrow.experiments.sweep import Executor, Outcome, Watcher, announce, rows, sweep, unfinished
 from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
 from regrow.files import write_atomically

@@ -16,11 +16,6 @@ from regrow.experiments.columns import write_table
 from regrow.files import held
 from regrow.training.metrics import DIVERGED, at_chance, read_rows
 
-# What makes two rows the same setting; execution is shown, not mixed.
-SETTING = (
-    "model", "data", "method", "density", "epochs", "max_steps", "batch", "lr", "momentum", "weight_decay", "scope",
-    "distribution", "options", "window_tolerance", "other",
-)  # fmt: skip
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "other",
     "scope", "distribution", "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights",
@@ -116,7 +111,7 @@ def read_runs(path: Path) -> list[dict[str, str]]:
     """The rows of a ``runs.csv``, as text."""
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        missing = set(SETTING) | {"seed", "test_error", "execution"}
+        missing = set(setting_of(Config())) | {"seed", "test_error", "execution"}
         missing -= set(reader.fieldnames or ())
         if missing:
             raise StateError(f"{path} is not a table of runs: it has no column {', '.join(sorted(missing))}")

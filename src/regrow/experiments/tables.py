@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regrow.analysis.statistics import Summary, difference_in_se, summarise
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, same_setting
-from regrow.experiments.statistics import Summary, difference_in_se, summarise
 
 HEADER = (
     "model",

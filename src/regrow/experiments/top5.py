@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from regrow.analysis.statistics import summarise
 from regrow.experiments.experiment import Cell
-from regrow.experiments.statistics import summarise
 from regrow.experiments.tables import markdown, number, with_se
 from regrow.experiments.targets import IMAGENET_TOP5
 

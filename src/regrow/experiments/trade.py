@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regrow.analysis.statistics import Z95, Summary, summarise
 from regrow.experiments.figures import ERROR
 from regrow.experiments.rows import Row
-from regrow.experiments.statistics import Z95, Summary, summarise
 from regrow.experiments.tables import Line, markdown, with_se
 from regrow.figure import blank, save
 

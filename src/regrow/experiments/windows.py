@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from regrow.analysis.statistics import paired_test, summarise
 from regrow.config import Config
 from regrow.experiments.experiment import Cell
 from regrow.experiments.overlaps import overlaps
 from regrow.experiments.rows import Row, learned, same_setting
-from regrow.experiments.statistics import paired_test, summarise
 from regrow.experiments.tables import markdown, with_se
 
 if TYPE_CHECKING:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
 from regrow.errors import ConfigurationError, DivergenceError, StateError
+from regrow.files import held
 from regrow.training import processes as groups
 from regrow.training.metrics import DIVERGED
 from regrow.training.run import Run
@@ -59,26 +60,18 @@ def run_class(config: Config) -> type[Run]:
 @contextmanager
 def alone_in(folder: Path, leads: bool = True) -> Iterator[None]:
     """Hold a run's folder against a second process with the same command; the system lets go when this one dies."""
-    if not leads or os.name != "posix":
+    if not leads:
         yield
         return
-    import fcntl
-
-    made = _make(folder)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
+        stack.callback(_remove_empty, _make(folder))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(held(folder, wait=False))
         except BlockingIOError as error:
             raise StateError(
                 f"another process is training in {folder}: wait for it, or choose another --out"
             ) from error
         yield
-    finally:
-        os.close(descriptor)
-        for created in made:
-            with suppress(OSError):
-                created.rmdir()  # only where the run left nothing
 
 
 def _make(folder: Path) -> list[Path]:
@@ -91,6 +84,13 @@ def _make(folder: Path) -> list[Path]:
             f"{folder} cannot be the folder of a run ({error.strerror}): choose another one with --out"
         ) from error
     return made
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders in which a run left nothing."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager

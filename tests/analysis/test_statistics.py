@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from regrow.experiments.statistics import (
+from regrow.analysis.statistics import (
     Summary,
     difference_in_se,
     holm,
