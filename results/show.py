@@ -61,23 +61,15 @@ def _row(line: Line) -> tuple[str, ...]:
 
 
 def probes() -> str:
-    """The Markdown table of single changes, beside what the paper's figures have at the same density."""
+    """The Markdown table of single changes, beside what the paper's figures have with as many weights."""
     described = tomllib.loads((HOME / "probes" / "probes.toml").read_text())
     rows = []
     for name, probe in described.items():
         runs = read_runs(HOME / "probes" / f"{name}.csv")
-        ours, density = summarise([float(run["test_error"]) for run in runs]), float(runs[0]["density"])
-        papers = (_paper(experiment, density) for experiment in ("mnist-compression", "mnist-methods"))
-        rows.append(
-            (
-                probe["change"],
-                f"{100 * density:g}",
-                str(ours.n),
-                with_se(ours.mean, ours.se),
-                *papers,
-                f"`{probe['command']}`",
-            )
-        )
+        ours, total = summarise([float(run["test_error"]) for run in runs if learned(run)]), probe["weights"]
+        papers = (_paper(experiment, total) for experiment in ("mnist-compression", "mnist-methods"))
+        row = probe["change"], f"{100 * total:g}", str(ours.n), with_se(ours.mean, ours.se), *papers
+        rows.append((*row, f"`{probe.get('script', probe['command'])}`"))
     return markdown(("change", "weights %", "n", "error % ± SE", "figure 1", "figure 3", "options"), rows)
 
 

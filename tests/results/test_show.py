@@ -1,6 +1,7 @@
 """The documents' tables are what the raw rows say, and the rows are whole."""
 
 import importlib.util
+import json
 import math
 import tomllib
 from dataclasses import replace
@@ -74,6 +75,11 @@ def _changed(folder):
         yield name, dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
 
 
+def _unpatched(row):
+    """A row as the same command without `patched.py` would have it."""
+    return row | {"other": "" if "patch" in row["other"] else row["other"]}
+
+
 @pytest.mark.parametrize(
     ("folder", "preset", "common"),
     [
@@ -83,8 +89,19 @@ def _changed(folder):
 )
 def test_rows_of_single_changes_are_those_of_their_commands(folder, preset, common):
     for name, options in _changed(folder):
-        rows = read_runs(RESULTS / folder / f"{name}.csv")
+        rows = [_unpatched(row) for row in read_runs(RESULTS / folder / f"{name}.csv")]
         seeds = options.pop("seeds")
         config = override(PRESETS[preset], {**common, **options})
         assert sorted(int(row["seed"]) for row in rows) == parse_seeds(seeds), name
         assert all(same_setting(config, row) and row["execution"] == "sparse" for row in rows), name
+
+
+def test_rows_of_patched_runs_name_their_patch():
+    described = tomllib.loads((RESULTS / "probes" / "probes.toml").read_text())
+    scripts = {name: probe["script"].split() for name, probe in described.items() if "script" in probe}
+    assert scripts
+    for name, (*_, patch, option, seeds) in scripts.items():
+        rows = read_runs(RESULTS / "probes" / f"{name}.csv")
+        assert (patch, option) == (name, "--seeds")
+        assert sorted(int(row["seed"]) for row in rows) == parse_seeds(seeds)
+        assert all(json.loads(row["other"]) == {"patch": name} for row in rows)
