@@ -38,3 +38,10 @@ def test_a_folder_in_the_way_is_named_and_nothing_is_left(tmp_path):
 
 def test_checksum_is_sha256():
     assert files.checksum(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_what_a_process_holds_it_need_not_wait_for(tmp_path):
+    with files.held(tmp_path), files.held(tmp_path):
+        pass
+    with files.held(tmp_path), pytest.raises(BlockingIOError), files.held(tmp_path, wait=False):
+        pass

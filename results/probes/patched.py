@@ -62,8 +62,9 @@ def main() -> int:
         options, folder = OPTIONS | {"seed": str(seed)}, chosen.out / f"{chosen.patch}-{seed}"
         config = override(PRESETS[PRESET], options)
         flags = [word for key, value in options.items() for word in (f"--{key}", value)]
-        if not ending_of(config, folder) and (code := regrow(["train", PRESET, *flags, "--out", str(folder)])):
-            return code
+        code = 0 if ending_of(config, folder) else regrow(["train", PRESET, *flags, "--out", str(folder)])
+        if not ending_of(config, folder):
+            return code  # stopped; a run that diverged has ended
         other = json.dumps({"patch": chosen.patch})
         add_runs(HOME / f"{chosen.patch}.csv", [row_of(config, folder) | {"other": other}])
     return 0

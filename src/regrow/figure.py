@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+from regrow.files import write_atomically
 
 
 def blank(width: float, height: float) -> Any:
@@ -20,5 +23,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
     written = [stem.with_name(f"{stem.name}.{ending}") for ending in ("svg", "png")]
     with matplotlib.rc_context({"svg.hashsalt": "regrow"}):
         for path in written:
-            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+            drawn, metadata = io.BytesIO(), {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(drawn, format=path.suffix[1:], dpi=150, metadata=metadata)
+            write_atomically(path, drawn.getvalue())
     return written

@@ -23,10 +23,17 @@ def write_atomically(path: Path, content: bytes) -> None:
     sync_directory(path.parent)
 
 
+_holding: set[Path] = set()
+
+
 @contextmanager
 def held(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a folder against other processes that would hold it: these wait, or raise BlockingIOError; the system lets go when one dies."""
-    if os.name != "posix":
+    """Hold a folder against others that would hold it: these wait, or raise BlockingIOError; the system lets go when a process dies.
+
+    With ``wait``, what this process holds already it need not wait for.
+    """
+    place = folder.resolve()
+    if os.name != "posix" or (wait and place in _holding):
         yield
         return
     import fcntl
@@ -34,8 +41,10 @@ def held(folder: Path, wait: bool = True) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        _holding.add(place)
         yield
     finally:
+        _holding.discard(place)
         os.close(descriptor)
 
 

@@ -123,9 +123,9 @@ class TestNarrowing:
         assert [(c.model, c.density, c.config.epochs) for c in cells] == [("lenet300", 1.0, 5), ("lenet300", 0.05, 5)]
 
     def test_by_the_beginning_of_a_setting(self):
-        cells = find("mnist-methods").chosen(densities=[0.01, 0.05], setting="deep-r")
+        cells = find("mnist-methods").chosen(densities=[0.01, 0.05], settings=["deep-r"])
         assert [(c.label, c.density) for c in cells] == [("deep-r (lenet300)", 0.01), ("deep-r (lenet300)", 0.05)]
-        partners = find("sensitivity").chosen("vgg16-d", setting="momentum 0.9 sparse")
+        partners = find("sensitivity").chosen("vgg16-d", settings=["momentum 0.9 sparse"])
         assert {c.label for c in partners if not c.is_dense} == {"momentum 0.9 sparse"}
         assert any(c.is_dense for c in partners), "its analysis compares with the dense network"
 
@@ -154,18 +154,18 @@ class TestNarrowing:
         with pytest.raises(
             ConfigurationError, match=r"unknown setting of ablation 'none random': did you mean 'none / random'"
         ):
-            find("ablation").chosen(setting="none random")
+            find("ablation").chosen(settings=["none random"])
 
 
 def test_the_check_has_every_cifar_network_of_the_paper_and_room_for_updates():
-    cells = find("cifar-check").chosen(setting="first steps")
+    cells = find("cifar-check").chosen(settings=["first steps"])
     assert {c.model for c in cells} == {*targets.CIFAR_SNIP, "wrn-28-2"}
     assert all(c.config.max_steps // c.config.sparse.update_every >= 1 for c in cells)
     assert all(c.config.max_steps * c.config.data.batch <= 50_000 for c in cells)
 
 
 def test_the_hour_of_alexnet_has_the_settings_of_table_1():
-    (hour,) = find("cifar-check").chosen(setting="first 30 epochs")
+    (hour,) = find("cifar-check").chosen(settings=["first 30 epochs"])
     (whole,) = labelled("cifar-snip", label="sparse momentum", model="alexnet-s")
     assert hour.config.epochs == 250, "schedules are those of the whole run"
     ours, paper = setting_of(hour.config), setting_of(whole.config)

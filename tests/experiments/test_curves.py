@@ -11,7 +11,7 @@ from regrow.experiments.extras import Material
 from tests.experiments.fakes import finish
 
 EXPERIMENT = find("cifar-check")
-CELLS = EXPERIMENT.chosen("alexnet-s", setting="first steps")
+CELLS = EXPERIMENT.chosen("alexnet-s", settings=["first steps"])
 
 
 def row(kind, step, loss, accuracy):
@@ -23,7 +23,9 @@ def leave_log(job, folder, last=1.2):
     rows = [
         row("train", 22, 2.2, 0.15),
         row("validation", 200, 1.9, 0.3),
-        row("train", 352, last, 0.55),
+        row("train", 350, last, 0.55),
+        row("train", 352, 9.9, 0.0),
+        row("validation", 352, 1.4, 0.45),
         row("test", 352, 1.3, 0.5),
     ]
     (folder / job.key / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -37,8 +39,8 @@ def test_a_run_shows_where_it_began_and_ended(tmp_path):
     (job,) = CELLS[0].jobs([0])
     leave_log(job, tmp_path)
     text = described(tmp_path, tmp_path)
-    assert "| alexnet-s | first steps | 10 | 352 | 2.200 -> 1.200 | 30.0 -> 50.0 |" in text
-    assert (tmp_path / "curves.csv").read_text().count("\n") == 5
+    assert "| alexnet-s | first steps | 10 | 352 | 2.200 -> 1.200 | 30.0 -> 45.0 | 50.0 |" in text
+    assert (tmp_path / "curves.csv").read_text().count("\n") == 7
     assert "alexnet-s 10%, first steps" in (tmp_path / "curves.svg").read_text()
 
 

@@ -10,15 +10,15 @@ from torch import nn
 from regrow.config import Config, Data, Sparse
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.feature_pairs import finished_pairs
-from regrow.experiments.reproduce import reproduce
+from regrow.experiments.reproduce import collect, reproduce
 from regrow.experiments.sweep import Outcome
 from regrow.models import registry
 from regrow.training.run import Run
+from tests.experiments.fakes import finish
 
 CONFIG = Config(
     model="tiny-features",
-    epochs=1,
-    max_steps=3,
+    epochs=3,
     data=Data("mnist-sample", batch=100),
     sparse=Sparse(method="dense", density=1.0),
 )
@@ -77,6 +77,14 @@ def test_pairs_are_compared_and_written(tmp_path):
     histogram = (tmp_path / "specialisation-tiny-features-s0.csv").read_text().splitlines()
     assert len(histogram) == 1 + 2 * 49
     assert histogram[0] == "layer,from,to,dense,sparse"
+
+
+def test_a_collapsed_network_is_not_analysed(tmp_path):
+    for job, error in zip((job for cell in CELLS for job in cell.jobs([0])), (2.0, 90.2), strict=True):
+        finish(job, tmp_path / "runs", error)
+    experiment = Experiment("features", "specialisation", 1, lambda: CELLS, "bars")
+    (text,) = collect(experiment, CELLS, [0], tmp_path / "runs", tmp_path).texts
+    assert text.splitlines()[2] == "Not analysed: one of the two networks has collapsed."
 
 
 def test_unfinished_pairs_wait(tmp_path):

@@ -1,12 +1,14 @@
 """Experiments end to end with runs that take no time."""
 
+import multiprocessing
+
 import pytest
 
 from regrow.errors import ConfigurationError
 from regrow.experiments.catalogue import find
 from regrow.experiments.experiment import Experiment
 from regrow.experiments.reproduce import collect, read_runs, reproduce, table_from_rows, with_overrides
-from tests.experiments.fakes import FakeExecutor, cell
+from tests.experiments.fakes import FakeExecutor, cell, finish
 
 TINY = Experiment("tiny", "a tiny table", 2, lambda: [cell(label="dense", density=1.0), cell(), cell(density=0.1)])
 
@@ -130,3 +132,31 @@ class TestDenseEquivalence:
     def test_one_seed_has_no_interval(self, tmp_path):
         with pytest.raises(ConfigurationError, match="at least two seeds"):
             self.run(tmp_path, lambda config: 6.5, seeds=(0,))
+
+
+def test_analyses_keep_what_a_narrowed_command_does_not_run(tmp_path):
+    experiment = find("growth-window")
+    for job in (job for arm in experiment.cells() for job in arm.jobs([0, 1])):
+        finish(job, tmp_path, 1.5 + 0.1 * job.config.seed)
+    for model in ("lenet300", "lenet5"):
+        done = collect(experiment, experiment.chosen(model), [0, 1], tmp_path, tmp_path, experiment.cells())
+    (text,) = done.texts
+    assert [line.split(" | ")[0] for line in text.splitlines()[-2:]] == ["| lenet300", "| lenet5"]
+
+
+def test_two_processes_may_write_one_table(tmp_path):
+    starts = multiprocessing.get_context("fork")
+    parts = [starts.Process(target=_finish_and_collect, args=(tmp_path, range(8 * k, 8 * k + 8))) for k in (0, 1)]
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.join(60)
+    assert [part.exitcode for part in parts] == [0, 0]
+    assert "| 16 |" in (tmp_path / "table.md").read_text()
+
+
+def _finish_and_collect(folder, seeds):
+    one = cell()
+    for job in one.jobs(seeds):
+        finish(job, folder)
+        collect(Experiment("tiny", "a table", 1, lambda: [one], "none"), [one], seeds, folder, folder)

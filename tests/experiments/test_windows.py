@@ -29,7 +29,7 @@ def test_errors_pair_by_seed(tmp_path):
 
 def test_one_arm_alone_is_no_comparison(tmp_path):
     experiment = find("growth-window")
-    cells = experiment.chosen("lenet300", setting="full momentum")
+    cells = experiment.chosen("lenet300", settings=["full momentum"])
     assert describe(Material(experiment, cells, [0], [], [], tmp_path, tmp_path)) == ""
 
 

@@ -1,18 +1,22 @@
 """The documents' tables are what the raw rows say, and the rows are whole."""
 
+import csv
 import importlib.util
 import json
 import math
+import shutil
 import tomllib
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
-from regrow.analysis.statistics import summarise
 from regrow.config import override
 from regrow.experiments.catalogue import EXPERIMENTS, find
 from regrow.experiments.grid import parse_seeds
+from regrow.experiments.reproduce import collect
 from regrow.experiments.rows import COLUMNS, read_runs, same_setting
 from regrow.presets import PRESETS
 
@@ -48,17 +52,27 @@ def _as_run(config, row):
     return replace(config, seed=int(row["seed"]), sparse=replace(config.sparse, execution=row["execution"]))
 
 
-def test_a_mean_recomputed_by_hand():
-    rows = read_runs(RESULTS / "mnist-compression" / "runs.csv")
-    errors = [
-        float(row["test_error"])
-        for row in rows
-        if (row["model"], row["method"], float(row["density"])) == ("lenet300", "sparse-momentum", 0.05)
-    ]
-    ours = summarise(errors)
-    assert f"| lenet300 | sparse momentum | 5 | {ours.n} | {ours.mean:.3f} ± {ours.se:.3f} |" in show.table(
-        "mnist-compression", "lenet300"
-    )
+def test_the_table_of_the_readme_recomputed_by_hand():
+    errors = defaultdict(list)
+    with open(RESULTS / "mnist-compression" / "runs.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["model"] == "lenet300":
+                errors[f"{100 * float(row['density']):g}"].append(float(row["test_error"]))
+    text = (RESULTS.parent / "README.md").read_text()
+    lines = [line.split(" | ")[2:5] for line in text.splitlines() if line.startswith("| lenet300 |")]
+    means = {density: f"{mean(of):.3f} ± {stdev(of) / math.sqrt(len(of)):.3f}" for density, of in errors.items()}
+    assert {density: (n, error) for density, n, error in lines} == {d: (str(len(errors[d])), means[d]) for d in errors}
+    assert len(lines) == 9
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_stored_tables_and_analyses_follow_from_the_rows(tmp_path, name):
+    results = shutil.copytree(RESULTS / name, tmp_path / name)
+    experiment = find(name)
+    collect(experiment, [], [], tmp_path / "no runs here", results, experiment.cells())
+    texts = {path.name: path.read_text() for path in results.iterdir() if path.suffix in (".md", ".csv", ".tex")}
+    assert {"table.md", "table.csv", "table.tex"} <= texts.keys()
+    assert texts == {name: (RESULTS / experiment.name / name).read_text() for name in texts}
 
 
 def test_collapsed_runs_are_counted_apart():

@@ -29,8 +29,6 @@ SEGMENT = 1000
 ESTIMATES = ("weights", "activations", "both", "empty_channels", "empty_channels_dead_maps")
 _SHARES = ("activation_density", "weight_density", "empty_share", "dead_share")
 
-Layers = dict[str, dict[str, float]]
-
 
 @torch.no_grad()
 def shares(inputs: Tensor, weight: Tensor) -> dict[str, float]:

@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="list the experiments with a cost estimate for this machine"
     )
     parser.add_argument("--model", help="only this model")
-    parser.add_argument("--setting", help="only settings whose name begins so, e.g. deep-r or 'none / random'")
+    parser.add_argument(
+        "--setting",
+        action="append",
+        help="only settings whose name begins so, e.g. deep-r or 'none / random'; repeat it for more",
+    )
     parser.add_argument(
         "--density",
         help="only these densities, e.g. 0.05,0.1; the dense network has density 1, and stays where an analysis compares with it "

@@ -11,7 +11,7 @@ from regrow.experiments import targets
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.presets import PRESETS
 
-_ONE_CORE = {"checkpoint_seconds": 30.0, "evaluate_every": 10}
+_SELDOM = {"checkpoint_seconds": 30.0, "evaluate_every": 10}
 _PATIENCE = 2
 
 
@@ -23,7 +23,7 @@ def sparse(base: Config, method: str = "sparse-momentum", density: float = 1.0, 
 
 def _preset(name: str) -> Config:
     preset = PRESETS[name]
-    return replace(preset, **_ONE_CORE, patience=_PATIENCE if preset.data.holds_out else 0)  # type: ignore[arg-type]
+    return replace(preset, **_SELDOM, patience=_PATIENCE if preset.data.holds_out else 0)  # type: ignore[arg-type]
 
 
 def _compression() -> list[Cell]:
@@ -229,7 +229,7 @@ def _features() -> list[Cell]:
     return cells
 
 
-# Runs of ten epochs at half the paper's learning rate: at all of it LeNet-5-Caffe collapses in four of ten.
+# Runs of ten epochs at half the paper's learning rate: at the whole of it LeNet-5-Caffe collapses in four of ten.
 def _short_lenet5() -> Config:
     base = _preset("mnist-lenet5")
     return replace(base, epochs=10, optimizer=replace(base.optimizer, lr=0.05))
@@ -264,9 +264,9 @@ def _cost_redistribution() -> list[Cell]:
     return cells
 
 
-# Steps and steps between updates: an epoch of batch 128, or what the widest networks do in minutes on a core.
+# Steps, and steps between updates: an epoch of batch 128, or what the widest networks do in minutes on a core.
 _FIRST_STEPS = dict.fromkeys(("wrn-16-8", "wrn-16-10", "wrn-22-8"), (60, 25))
-_EPOCH = (352, 88)
+_FIRST_EPOCH = (352, 88)
 
 
 def _cifar_check() -> list[Cell]:
@@ -274,14 +274,14 @@ def _cifar_check() -> list[Cell]:
     cells = []
     for name in (name for name in PRESETS if name.startswith("cifar-")):
         base = _preset(name)
-        steps, every = _FIRST_STEPS.get(base.model, _EPOCH)
+        steps, every = _FIRST_STEPS.get(base.model, _FIRST_EPOCH)
         thin = replace(base.sparse, update_every=every, window_tolerance=0.3, execution="sparse")
         config = replace(base, max_steps=steps, log_every=10, sparse=thin)
         cells.append(Cell(base.model, "first steps", thin.density, config))
-    return [*cells, _first_hour()]
+    return [*cells, _thirty_epochs()]
 
 
-def _first_hour() -> Cell:
+def _thirty_epochs() -> Cell:
     """AlexNet-s with the settings of table 1, as far as a core comes in an hour."""
     base = replace(_preset("cifar-alexnet-s"), max_steps=30 * 352, evaluate_every=1, log_every=88, patience=0)
     return Cell(base.model, "first 30 epochs", 0.1, replace(base, sparse=replace(base.sparse, execution="sparse")))
@@ -317,7 +317,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("features", "appendix: class specialisation of channels", 1, _features, "bars", against_dense=True),
         Experiment("growth-window", "ours: dense gradients in a window or in every step", 10, _growth_window, "bars"),
         Experiment("cost-redistribution", "ours: momentum per cost of a weight", 5, _cost_redistribution, "bars"),
-        Experiment("cifar-check", "ours: the CIFAR-10 networks begin to learn", 1, _cifar_check, "bars"),
+        Experiment("cifar-check", "ours: the CIFAR-10 networks begin to learn", 1, _cifar_check, "none"),
     )
 }
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regrow.experiments.extras import Material
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
-HEADER = ("model", "setting", "weights %", "steps", "training loss, first and last", "accuracy %, first and last")
+HEADER = ("model", "setting", "weights %", "steps", "training loss", "validation accuracy %", "test accuracy %")
 
 Curve = Sequence[dict[str, str]]
 
@@ -31,10 +31,7 @@ def describe(material: Material) -> str:
     if not curves:
         return ""
     draw(curves, material.results)
-    head = (
-        "Loss over the steps before the first and the last row of each run's log; accuracy on held-out images, at last on the "
-        "test set.\n\n"
-    )
+    head = "Training loss: over the first and the last whole interval of each run's log. Accuracy: first and last, or only.\n\n"
     return head + markdown(HEADER, [_ends(curve) for curve in curves])
 
 
@@ -98,14 +95,24 @@ def _name(curve: Curve) -> str:
 
 
 def _ends(curve: Curve) -> tuple[str, ...]:
-    first, train, held_out = curve[0], _kind(curve, "train"), _kind(curve, "validation", "test")
-    losses = [float(row["loss"]) for row in (train[0], train[-1])] if train else []
-    shares = [100 * float(row["accuracy"]) for row in (held_out[0], held_out[-1])] if held_out else []
+    first = curve[0]
     return (
         first["model"],
         first["setting"],
         f"{100 * float(first['density']):g}",
         curve[-1]["step"],
-        " -> ".join(f"{value:.3f}" for value in losses),
-        " -> ".join(f"{value:.1f}" for value in dict.fromkeys(shares)),
+        _first_and_last(_whole_intervals(_kind(curve, "train")), "loss", 1, ".3f"),
+        *(_first_and_last(_kind(curve, kind), "accuracy", 100, ".1f") for kind in ("validation", "test")),
     )
+
+
+def _first_and_last(rows: Curve, key: str, scale: float, form: str) -> str:
+    ends = dict.fromkeys((rows[0]["step"], rows[-1]["step"])) if rows else ()
+    values = {row["step"]: format(scale * float(row[key]), form) for row in rows}
+    return " -> ".join(values[step] for step in ends)
+
+
+def _whole_intervals(rows: Curve) -> Curve:
+    """Rows over as many steps as the first: a run's last one may be of very few."""
+    steps = [0, *(int(row["step"]) for row in rows)]
+    return [row for row, start, end in zip(rows, steps, steps[1:], strict=False) if end - start >= steps[1]]

@@ -51,11 +51,11 @@ class Experiment:
         model: str | None = None,
         densities: Sequence[float] | None = None,
         epochs: int | None = None,
-        setting: str | None = None,
+        settings: Sequence[str] | None = None,
     ) -> list[Cell]:
-        """The cells, narrowed to a model, a setting and densities (shares, as everywhere), with another number of epochs if asked.
+        """The cells, narrowed to a model, settings and densities (shares, as everywhere), with another number of epochs if asked.
 
-        The dense partners of the chosen cells stay where the analysis compares with them, whatever setting and densities.
+        The dense partners of the chosen cells stay where the analysis compares with them, whatever settings and densities.
         """
         cells = self.cells()
         if model is not None:
@@ -63,21 +63,21 @@ class Experiment:
             if model not in models:
                 raise unknown(f"model of {self.name}", model, models)
             cells = [cell for cell in cells if cell.model == model]
-        wanted = self._at(densities, self._labelled(setting, cells))
+        wanted = self._at(densities, self._labelled(settings, cells))
         partnered = {_partner(cell) for cell in wanted} if self.against_dense else set()
         cells = [cell for cell in cells if cell in wanted or (cell.is_dense and _partner(cell) in partnered)]
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells
 
-    def _labelled(self, setting: str | None, cells: list[Cell]) -> list[Cell]:
-        """The cells whose label begins with a setting."""
-        if setting is None:
+    def _labelled(self, settings: Sequence[str] | None, cells: list[Cell]) -> list[Cell]:
+        """The cells whose label begins with one of the settings."""
+        if settings is None:
             return cells
-        found = [cell for cell in cells if cell.label.startswith(setting)]
-        if not found:
-            raise unknown(f"setting of {self.name}", setting, dict.fromkeys(cell.label for cell in cells))
-        return found
+        for setting in settings:
+            if not any(cell.label.startswith(setting) for cell in cells):
+                raise unknown(f"setting of {self.name}", setting, dict.fromkeys(cell.label for cell in cells))
+        return [cell for cell in cells if cell.label.startswith(tuple(settings))]
 
     def _at(self, densities: Sequence[float] | None, cells: list[Cell]) -> list[Cell]:
         if densities is None:

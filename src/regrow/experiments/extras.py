@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Material:
-    """Everything an analysis may need; ``trains`` says whether it may train what it lacks."""
+    """Everything an analysis may need: all cells shown, the seeds asked for; ``trains`` says whether it may train what it lacks."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -128,7 +128,8 @@ def sensitivity(material: Material) -> str:
     parts = []
     for way in ways or [""] * bool(swept):
         own = [line for line in swept if line.summary.n and (line.execution == way or line.cell.is_dense)]
-        found = _sensitivity_of(own) + _missing_momenta(material.cells, own)
+        models = {line.cell.model for line in swept}
+        found = _sensitivity_of(own) + _missing_momenta([c for c in material.cells if c.model in models], own)
         parts.append(f"Execution: {way}\n\n{found}" if len(ways) > 1 else found)
     return "\n".join(parts)
 
@@ -246,14 +247,18 @@ def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
 # ---------------------------------------------------------------------------------------------- features
 
 
+_NOT_ANALYSED = "Not analysed: one of the two networks has collapsed.\n"
+
+
 def features(material: Material) -> str:
-    """Class specialisation of each pair of a dense and a sparse network with the same seed."""
+    """Class specialisation of each pair of a dense and a sparse network with the same seed, where both learned."""
     from regrow.experiments.feature_pairs import analyse_pair, finished_pairs
 
     parts = []
-    for model, seed, dense, sparse in finished_pairs(material.cells, material.seeds, material.folder):
-        comparison = analyse_pair(model, seed, dense, sparse, material.results)
-        parts.append(f"Class specialisation, {model}, seed {seed}\n\n" + describe_features(model, comparison))
+    seeds = sorted({int(row["seed"]) for row in material.rows})
+    for pair in finished_pairs(material.cells, seeds, material.folder):
+        found = describe_features(pair.model, analyse_pair(pair, material.results)) if pair.learned else _NOT_ANALYSED
+        parts.append(f"Class specialisation, {pair.model}, seed {pair.seed}\n\n{found}")
     return "\n".join(parts)
 
 

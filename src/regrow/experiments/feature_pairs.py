@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,33 +14,43 @@ import numpy as np
 from regrow.analysis.feature_figures import draw_specialisation
 from regrow.analysis.features import BINS, Comparison, activity, compare, histogram, specialisations
 from regrow.experiments.experiment import Cell
-from regrow.experiments.grid import Job
+from regrow.experiments.rows import learned, row_of
 from regrow.experiments.sweep import is_finished
 from regrow.files import write_atomically
 from regrow.training.setup import load_split
 from regrow.training.stored import load_model
 
 
-def finished_pairs(cells: Sequence[Cell], seeds: Sequence[int], folder: Path) -> Iterator[tuple[str, int, Path, Path]]:
-    """Model, seed and the folders of the dense and the sparse run, where both are finished."""
-    for thin in cells:
-        if thin.label == "dense":
+@dataclass(frozen=True)
+class Pair:
+    """Folders of the dense and the sparse run of one model and seed, and whether both learned."""
+
+    model: str
+    seed: int
+    dense: Path
+    sparse: Path
+    learned: bool
+
+
+def finished_pairs(cells: Sequence[Cell], seeds: Sequence[int], folder: Path) -> Iterator[Pair]:
+    """The pairs of which both runs are finished."""
+    for thin, dense in itertools.product(cells, cells):
+        if thin.is_dense or not dense.is_dense or dense.model != thin.model:
             continue
-        for dense in cells:
-            if dense.label != "dense" or dense.model != thin.model:
-                continue
-            for pair in zip(dense.jobs(seeds), thin.jobs(seeds), strict=True):
-                if all(is_finished(job, folder) for job in pair):
-                    yield thin.model, pair[0].config.seed, _home(folder, pair[0]), _home(folder, pair[1])
+        for jobs in zip(dense.jobs(seeds), thin.jobs(seeds), strict=True):
+            if all(is_finished(job, folder) for job in jobs):
+                homes = [folder / job.key for job in jobs]
+                both = all(learned(row_of(job.config, home)) for job, home in zip(jobs, homes, strict=True))
+                yield Pair(thin.model, jobs[0].config.seed, *homes, learned=both)
 
 
-def analyse_pair(model: str, seed: int, dense: Path, sparse: Path, results: Path) -> Comparison:
+def analyse_pair(pair: Pair, results: Path) -> Comparison:
     """Compare two finished runs; histograms as CSV, SVG and PNG."""
-    found = [run_specialisation(folder) for folder in (dense, sparse)]
-    name = results / f"specialisation-{model}-s{seed}"
+    found = [run_specialisation(folder) for folder in (pair.dense, pair.sparse)]
+    name = results / f"specialisation-{pair.model}-s{pair.seed}"
     write_atomically(name.with_name(name.name + ".csv"), _histograms(*found).encode())
-    draw_specialisation(found[0], found[1], f"class specialisation of channels: {model}, seed {seed}", name)
-    return compare(found[0], found[1])
+    draw_specialisation(*found, f"class specialisation of channels: {pair.model}, seed {pair.seed}", name)
+    return compare(*found)
 
 
 def run_specialisation(folder: Path) -> dict[str, np.ndarray]:
@@ -57,7 +69,3 @@ def _histograms(dense: dict[str, np.ndarray], sparse: dict[str, np.ndarray]) -> 
         counts = zip(BINS[:-1], BINS[1:], histogram(dense[layer]), histogram(sparse[layer]), strict=True)
         writer.writerows((layer, f"{low:.4f}", f"{high:.4f}", a, b) for low, high, a, b in counts)
     return text.getvalue()
-
-
-def _home(folder: Path, job: Job) -> Path:
-    return folder / job.key

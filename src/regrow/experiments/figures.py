@@ -31,7 +31,9 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
 
     Settings that never learned have no point; they are named below the title.
     """
-    written = []
+    written: list[Path] = []
+    if experiment.figure == "none":
+        return written  # a figure of its own among the analyses
     for model in dict.fromkeys(line.cell.model for line in table if line.summary.n):
         every = [line for line in table if line.cell.model == model]
         lines, cells = [line for line in every if line.summary.n], [c for c in experiment.cells() if c.model == model]

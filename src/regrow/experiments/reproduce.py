@@ -19,7 +19,7 @@ from regrow.experiments.figures import draw
 from regrow.experiments.rows import add_runs, learned, read_runs
 from regrow.experiments.sweep import Executor, Outcome, Watcher, announce, rows, sweep, unfinished
 from regrow.experiments.tables import Line, as_csv, as_latex, as_markdown, table_from_rows
-from regrow.files import write_atomically
+from regrow.files import held, write_atomically
 
 __all__ = ["Reproduction", "collect", "read_runs", "reproduce", "run_cells", "table_from_rows", "with_overrides"]
 
@@ -87,15 +87,15 @@ def collect(
 
     Further analyses train what they lack (the growth window's first masks) only if ``trains``.
     """
+    shown = list(cells if shown is None else shown)
     results.mkdir(parents=True, exist_ok=True)
-    finished = [row for cell in cells for row in rows(cell.jobs(seeds), folder)]
-    every = add_runs(results / "runs.csv", finished)
-    table = table_from_rows(cells if shown is None else shown, every)
-    for ending, form in (("csv", as_csv), ("md", as_markdown), ("tex", as_latex)):
-        write_atomically(results / f"table.{ending}", form(table).encode())
-    if table:
+    with held(results):  # tables of all rows, also where two processes write them
+        every = add_runs(results / "runs.csv", [row for cell in cells for row in rows(cell.jobs(seeds), folder)])
+        table = table_from_rows(shown, every)
+        for ending, form in (("csv", as_csv), ("md", as_markdown), ("tex", as_latex)):
+            write_atomically(results / f"table.{ending}", form(table).encode())
         draw(experiment, table, results)
-    texts = extras.run(extras.Material(experiment, list(cells), list(seeds), table, every, folder, results, trains))
+        texts = extras.run(extras.Material(experiment, shown, list(seeds), table, every, folder, results, trains))
     return Reproduction(table, texts, [])
 
 

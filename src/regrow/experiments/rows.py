@@ -137,7 +137,7 @@ def _order(row: Row) -> tuple[Any, ...]:
     return (
         *texts,
         row["execution"],
-        int(row["epochs"]),
+        float(row["epochs"]),
         _plain(str(row["max_steps"])),
         int(row["seed"]),
         row["identity"],

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from regrow.analysis.statistics import Summary, difference_in_se, summarise
@@ -112,10 +113,18 @@ def _line(cell: Cell, rows: Sequence[Row], execution: str) -> Line:
 
 
 def execution_of(row: Row) -> str:
-    """How a row was computed; the dense network has no growth window."""
+    """How a row was computed, and with which growth window where its method asks for momentum of missing weights."""
     if row["method"] == "dense":
         return "dense"
-    return f"{row['execution']}, window {float(row['window_tolerance']):g}"
+    window = f", window {float(row['window_tolerance']):g}" if _has_window(row["method"]) else ""
+    return f"{row['execution']}{window}"
+
+
+@cache
+def _has_window(method: str) -> bool:
+    from regrow.methods import build
+
+    return "momentum" in build(method, {}).needs
 
 
 def as_csv(table: Sequence[Line]) -> str:
