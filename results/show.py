@@ -12,6 +12,7 @@ records in `benchmarks/results/`.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tomllib
@@ -102,13 +103,16 @@ def refreshed(text: str) -> str:
 
 def main() -> int:
     """Rewrite or check the documents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, say which documents are stale")
+    check = parser.parse_args().check
     stale = [path for path in DOCUMENTS if refreshed(path.read_text()) != path.read_text()]
     for path in stale:
-        if "--check" in sys.argv[1:]:
+        if check:
             print(f"{path} does not show what the rows say: run python results/show.py")
         else:
             path.write_text(refreshed(path.read_text()))
-    return int(bool(stale) and "--check" in sys.argv[1:])
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":
