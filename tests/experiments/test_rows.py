@@ -9,7 +9,7 @@ import pytest
 from regrow.config import Sparse
 from regrow.errors import StateError
 from regrow.experiments.grid import Job
-from regrow.experiments.rows import COLUMNS, add_runs, ending_of, learned, read_runs, row_of, same_setting
+from regrow.experiments.rows import COLUMNS, add_runs, ending_of, learned, of_setting, read_runs, row_of
 from tests.experiments.fakes import BASE, finish
 
 
@@ -55,8 +55,8 @@ def test_writing_twice_gives_the_same_bytes(tmp_path):
 def test_settings_are_told_apart_by_all_that_decides_them(tmp_path):
     path = tmp_path / "runs.csv"
     (read,) = add_runs(path, [row(tmp_path)])
-    assert same_setting(BASE, read)
-    assert same_setting(replace(BASE, seed=7, sparse=replace(BASE.sparse, execution="sparse")), read)
+    assert of_setting(BASE, [read])
+    assert of_setting(replace(BASE, seed=7, sparse=replace(BASE.sparse, execution="sparse")), [read])
     for other in (
         replace(BASE, epochs=2),
         replace(BASE, model="lenet5"),
@@ -70,7 +70,7 @@ def test_settings_are_told_apart_by_all_that_decides_them(tmp_path):
         replace(BASE, schedule=replace(BASE.schedule, kind="cosine")),
         replace(BASE, sparse=replace(BASE.sparse, update_every=7)),
     ):
-        assert not same_setting(other, read)
+        assert not of_setting(other, [read])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_naming_one_class_is_not_learning(data, error, worth):
 
 def test_numbers_may_be_written_otherwise(tmp_path):
     (read,) = add_runs(tmp_path / "runs.csv", [row(tmp_path)])
-    assert same_setting(BASE, {**read, "density": "5e-2", "epochs": "1.0"})
+    assert of_setting(BASE, [{**read, "density": "5e-2", "epochs": "1.0"}])
 
 
 def test_another_table_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from regrow.config import override
 from regrow.experiments.catalogue import EXPERIMENTS, find
 from regrow.experiments.grid import parse_seeds
 from regrow.experiments.reproduce import collect
-from regrow.experiments.rows import COLUMNS, read_runs, same_setting
+from regrow.experiments.rows import COLUMNS, of_setting, read_runs
 from regrow.presets import PRESETS
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -40,12 +40,12 @@ def test_rows_are_whole_and_belong_to_the_experiment(name):
     rows = read_runs(RESULTS / name / "runs.csv")
     assert rows
     assert tuple(rows[0]) == COLUMNS
-    cells = find(name).cells()
-    for row in rows:
-        own = [cell.config for cell in cells if same_setting(cell.config, row)]
-        assert row["identity"] in {_as_run(config, row).identity() for config in own}, f"would be run again: {row}"
-        assert math.isnan(error := float(row["test_error"])) or 0 < error < 100
-        assert float(row["seconds"]) > 0
+    runs = {(row["identity"], row["seed"], row["execution"]) for row in rows}
+    own = ((cell.config, row) for cell in find(name).cells() for row in of_setting(cell.config, rows))
+    known = {(_as_run(config, row).identity(), row["seed"], row["execution"]) for config, row in own}
+    assert runs <= known, "rows of other configurations than the experiment's"
+    assert all(math.isnan(error := float(row["test_error"])) or 0 < error < 100 for row in rows)
+    assert all(float(row["seconds"]) > 0 for row in rows)
 
 
 def _as_run(config, row):
@@ -107,7 +107,8 @@ def test_rows_of_single_changes_are_those_of_their_commands(folder, preset, comm
         seeds = options.pop("seeds")
         config = override(PRESETS[preset], {**common, **options})
         assert sorted(int(row["seed"]) for row in rows) == parse_seeds(seeds), name
-        assert all(same_setting(config, row) and row["execution"] == "sparse" for row in rows), name
+        assert of_setting(config, rows) == rows, name
+        assert all(row["execution"] == "sparse" for row in rows), name
 
 
 def test_rows_of_patched_runs_name_their_patch():

@@ -59,12 +59,13 @@ def setting_of(config: Config) -> dict[str, str]:
     return {key: str(value) for key, value in values.items()}
 
 
-def same_setting(config: Config, row: Row) -> bool:
-    """Whether a row is a run of this configuration, whatever its seed and execution.
+def of_setting(config: Config, rows: Iterable[Row]) -> list[Row]:
+    """The rows that are runs of this configuration, whatever their seed and execution.
 
     Numbers are compared as numbers, so that a spreadsheet may rewrite 1.0 as 1.
     """
-    return all(_plain(value) == _plain(str(row[key])) for key, value in setting_of(config).items())
+    wanted = {key: _plain(value) for key, value in setting_of(config).items()}
+    return [row for row in rows if all(value == _plain(str(row[key])) for key, value in wanted.items())]
 
 
 def learned(row: Row) -> bool:

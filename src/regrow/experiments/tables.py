@@ -15,7 +15,7 @@ from regrow.analysis.statistics import Summary, difference_in_se, summarise
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
-from regrow.experiments.rows import Row, learned, same_setting
+from regrow.experiments.rows import Row, learned, of_setting
 
 HEADER = (
     "model",
@@ -59,7 +59,7 @@ class Line:
 
     def all_runs(self, rows: Iterable[Row]) -> list[Row]:
         """The collapsed ones too."""
-        return [row for row in rows if same_setting(self.cell.config, row) and execution_of(row) == self.execution]
+        return [row for row in of_setting(self.cell.config, rows) if execution_of(row) == self.execution]
 
     def cells(self) -> tuple[str, ...]:
         """The line as text."""
@@ -94,15 +94,14 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
     table = []
     for cell in cells:
         groups: dict[str, dict[str, Row]] = defaultdict(dict)
-        for row in known:
-            if same_setting(cell.config, row):
-                group = groups[execution_of(row)]
-                if str(row["seed"]) in group:
-                    raise StateError(
-                        f"two rows for seed {row['seed']} of {cell.model}, {cell.label}, {100 * cell.density:g}% with "
-                        f"{row['epochs']} epochs: remove one from runs.csv"
-                    )
-                group[str(row["seed"])] = row
+        for row in of_setting(cell.config, known):
+            group = groups[execution_of(row)]
+            if str(row["seed"]) in group:
+                raise StateError(
+                    f"two rows for seed {row['seed']} of {cell.model}, {cell.label}, {100 * cell.density:g}% with "
+                    f"{row['epochs']} epochs: remove one from runs.csv"
+                )
+            group[str(row["seed"])] = row
         table += [_line(cell, list(group.values()), how) for how, group in groups.items()]
     return table
 

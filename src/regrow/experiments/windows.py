@@ -10,7 +10,7 @@ from regrow.analysis.statistics import paired_test, summarise
 from regrow.config import Config
 from regrow.experiments.experiment import Cell
 from regrow.experiments.overlaps import overlaps
-from regrow.experiments.rows import Row, learned, same_setting
+from regrow.experiments.rows import Row, learned, of_setting
 from regrow.experiments.tables import markdown, with_se
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, t
     """Seed -> (error with the window, error with full momentum), where both are finished and learned, with masked execution."""
     masked = [row for row in rows if row["execution"] == "masked" and learned(row)]
     errors = [
-        {int(row["seed"]): float(row["test_error"]) for row in masked if same_setting(cell.config, row)}
+        {int(row["seed"]): float(row["test_error"]) for row in of_setting(cell.config, masked)}
         for cell in (windowed, whole)
     ]
     return {seed: (errors[0][seed], errors[1][seed]) for seed in sorted(set(errors[0]) & set(errors[1]))}
