@@ -45,3 +45,11 @@ def test_what_a_process_holds_it_need_not_wait_for(tmp_path):
         pass
     with files.held(tmp_path), pytest.raises(BlockingIOError), files.held(tmp_path, wait=False):
         pass
+
+
+def test_a_refusal_leaves_the_holder_what_it_holds(tmp_path):
+    with files.held(tmp_path):
+        with pytest.raises(BlockingIOError), files.held(tmp_path, wait=False):
+            pass
+        assert tmp_path.resolve() in files._holding, "else the next to wait would wait for itself"
+    assert tmp_path.resolve() not in files._holding

@@ -42,9 +42,11 @@ def held(folder: Path, wait: bool = True) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         _holding.add(place)
-        yield
+        try:
+            yield
+        finally:
+            _holding.discard(place)
     finally:
-        _holding.discard(place)
         os.close(descriptor)
 
 
