@@ -90,6 +90,15 @@ def test_ablation_has_four_rows_per_network():
     }
 
 
+@pytest.mark.parametrize(
+    ("model", "other"), [("lenet300", "mnist-compression"), ("lenet5", "mnist-compression"), ("vgg16-d", "cifar-snip")]
+)
+def test_ablation_shares_the_runs_of_sparse_momentum_itself(model, other):
+    (shared,) = find("ablation").chosen(model, settings=["momentum / momentum"])
+    (known,) = find(other).chosen(model, [0.05], settings=["sparse momentum"])
+    assert shared.config == known.config
+
+
 def test_wrn28_follows_the_protocol_of_dsrs_authors():
     cells = find("cifar-wrn28").cells()
     assert {c.config.sparse.scope for c in cells} == {"partially-dense-cifar"}
