@@ -144,14 +144,14 @@ class Config:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder_name(self) -> str:
-        """What a run is, a hash of the rest, and where it ends if early: one name per result.
+        """What a run is, a hash of the rest, where it ends if early, and whether it measures speed-ups: one name per result.
 
         Example:
             >>> Config(max_steps=300).folder_name().rsplit("-", 2)[0], Config(max_steps=300).folder_name()[-4:]
             ('lenet300-sparse-momentum-0.05-s0', '-300')
         """
         model = self.model.replace(":", "-").replace("/", "-")
-        end = f"-{self.max_steps}" if self.max_steps else ""
+        end = f"-{self.max_steps}" * bool(self.max_steps) + "-measured" * self.measure_speedup
         return f"{model}-{self.sparse.method}-{self.sparse.density:g}-s{self.seed}-{self.identity()}{end}"
 
 

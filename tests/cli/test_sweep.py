@@ -43,10 +43,13 @@ def test_failures_are_listed_and_set_the_exit_code(tmp_path, fake, capsys):
         return 2.0
 
     fake.error_of = error_of
-    assert main(["sweep", "demo", "--seeds", "2", "--out", str(tmp_path)]) == 1
+    assert main(["sweep", "demo", "--seeds", "3", "--out", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "failed twice: lenet300-sparse-momentum-0.05-s1" in out
-    assert "1 of 2 runs finished" in out
+    message, first, second = out[out.index("failed twice") :].splitlines()[:3]
+    assert message == "failed twice: out of luck"
+    assert first.startswith("    lenet300-sparse-momentum-0.05-s1-")
+    assert second.startswith("    lenet300-sparse-momentum-0.05-s2-")
+    assert "1 of 3 runs finished" in out
 
 
 def test_wrong_numbers_of_jobs_are_refused(tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_the_folder_says_what_and_hashes_the_rest():
     job = Job(Config(seed=4))
     assert job.key.startswith("lenet300-sparse-momentum-0.05-s4-")
     assert job.key != Job(replace(Config(seed=4), epochs=3)).key
-    assert job.key == Job(replace(Config(seed=4), checkpoint_seconds=1.0, measure_speedup=True)).key
+    assert job.key == Job(replace(Config(seed=4), checkpoint_seconds=1.0)).key
     assert "/" not in Job(replace(Config(), model="timm:a/b")).key
 
 
@@ -62,6 +62,22 @@ def test_wrong_seeds_are_explained(text):
         parse_seeds(text)
 
 
-def test_no_seed_is_refused():
+@pytest.mark.parametrize("text", ["0", "5-3"])
+def test_no_seed_is_refused(text):
+    with pytest.raises(ConfigurationError, match=f"'{text}' names no seed"):
+        parse_seeds(text)
     with pytest.raises(ConfigurationError, match="at least one seed"):
-        expand(Config(), {}, parse_seeds("0"))
+        expand(Config(), {}, [])
+
+
+def test_the_work_of_a_run_grows_with_its_network_and_length():
+    small, large = Job(Config(model="lenet300")), Job(Config(model="lenet5"))
+    assert 3 < large.work / small.work < 100
+    assert Job(Config(model="lenet300", epochs=200)).work == 2 * small.work
+    assert 0 < Job(Config(model="someone's own")).work < small.work, "of unknown size: the least that steps take"
+
+
+def test_runs_that_measure_speed_ups_have_folders_of_their_own():
+    plain, measured = Job(Config()), Job(Config(measure_speedup=True))
+    assert plain.config.identity() == measured.config.identity()
+    assert measured.key == f"{plain.key}-measured"

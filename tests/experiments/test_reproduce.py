@@ -59,11 +59,11 @@ class Watch:
     def __init__(self):
         self.begun, self.left_out = [], []
 
-    def started(self, done, total, begun=0.0, at_most=False):
-        self.begun.append((done, total, begun, at_most))
+    def started(self, jobs, todo, begun=0.0, at_most=False):
+        self.begun.append((len(jobs) - len(todo), len(jobs), begun, at_most))
 
-    def skipped(self, runs, why):
-        self.left_out.append((runs, why))
+    def skipped(self, jobs, why):
+        self.left_out.append((len(jobs), why))
 
     def ended(self, outcome, again):
         pass

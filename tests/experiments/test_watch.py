@@ -1,6 +1,7 @@
 """What a sweep says while it runs."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -10,6 +11,7 @@ from regrow.experiments.watch import SweepWatch, readable, time_left
 from tests.experiments.fakes import BASE
 
 JOB = Job(BASE)
+LONG = Job(replace(BASE, epochs=9))
 
 
 def test_time_left():
@@ -33,9 +35,9 @@ def watched(terminal):
     now = [0.0]
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
     with SweepWatch(console, clock=lambda: now[0]) as watch:
-        watch.started(1, 4)
+        watch.started([JOB] * 4, [JOB] * 3)
         now[0] = 30.0
-        watch.tick(0.5)
+        watch.tick(0.5 * JOB.work)
         watch.ended(Outcome(JOB, 30.0), again=False)
         watch.tick(0.0)
         watch.ended(Outcome(JOB, 1.0, "exit code 1: no"), again=True)
@@ -63,9 +65,9 @@ def test_work_of_killed_runs_is_not_taken_for_work_since_the_start():
     now = [0.0]
     console = Console(file=io.StringIO(), width=200)
     with SweepWatch(console, clock=lambda: now[0]) as watch:
-        watch.started(1, 4, begun=0.5)
+        watch.started([JOB] * 4, [JOB] * 3, begun=0.5 * JOB.work)
         now[0] = 30.0
-        watch.tick(0.5)
+        watch.tick(0.5 * JOB.work)
         assert watch._left() == "", "nothing has moved yet"
         watch.ended(Outcome(JOB, 30.0), again=False)
         watch.tick(0.0)
@@ -76,12 +78,24 @@ def test_several_sweeps_have_one_bar_and_a_bound_that_shrinks():
     now = [0.0]
     console = Console(file=io.StringIO(), width=200)
     with SweepWatch(console, clock=lambda: now[0]) as watch:
-        watch.started(0, 10, at_most=True)
+        watch.started([JOB] * 10, [JOB] * 10, at_most=True)
         now[0] = 30.0
         watch.ended(Outcome(JOB, 30.0), again=False)
         assert watch._left() == "at most 4 min 30 s left"
-        watch.skipped(7, "lenet300: enough")
+        watch.skipped([JOB] * 7, "lenet300: enough")
         assert watch._left() == "at most 1 min left"
-        watch.skipped(0, "lenet5: enough")
+        watch.skipped([], "lenet5: enough")
     lines = console.file.getvalue().splitlines()
     assert lines[1:] == ["lenet300: enough; 7 runs are left out", "lenet5: enough"]
+
+
+def test_a_long_run_counts_for_as_much_as_it_takes():
+    now = [0.0]
+    with SweepWatch(Console(file=io.StringIO(), width=200), clock=lambda: now[0]) as watch:
+        watch.started([JOB, LONG], [JOB, LONG])
+        now[0] = 10.0
+        watch.ended(Outcome(JOB, 10.0), again=False)
+        assert watch._left() == "about 1 min 30 s left"
+        now[0] = 100.0
+        watch.ended(Outcome(LONG, 90.0), again=False)
+        assert watch._left() == ""

@@ -52,6 +52,14 @@ def test_measurements_are_part_of_a_checkpoint(tmp_path):
     assert again.recorder.passes == 4
 
 
+def test_half_a_run_is_not_taken_for_the_whole(tmp_path):
+    run = Run(replace(CONFIG, measure_speedup=False), tmp_path)
+    run.view = _StopAt(2)
+    run.train()
+    with pytest.raises(ConfigurationError, match="holds a run without measure_speedup"):
+        MeasuredRun(CONFIG, tmp_path)
+
+
 def test_compiled_networks_cannot_be_measured(tmp_path):
     with pytest.raises(ConfigurationError, match="compile"):
         MeasuredRun(replace(CONFIG, compile=True), tmp_path)

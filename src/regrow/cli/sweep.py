@@ -92,10 +92,15 @@ def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
 
 
 def conclude(outcomes: list[Outcome], folder: Path) -> int:
-    """List failures; exit code 1 if there are any."""
+    """List failures, each message once; exit code 1 if there are any."""
+    from regrow.experiments.sweep import OUTPUT
+
     failed = [outcome for outcome in outcomes if outcome.error]
-    for outcome in failed:
-        print(f"failed twice: {outcome.job.key}: {outcome.error}")
+    for message in dict.fromkeys(outcome.error for outcome in failed):
+        print(f"failed twice: {message}")
+        for outcome in failed:
+            if outcome.error == message:
+                print(f"    {outcome.job.key}/{OUTPUT}")
     diverged = sum(bool(outcome.diverged) for outcome in outcomes)
     aside = f", {diverged} diverged" if diverged else ""
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished{aside}; rows in {folder / 'runs.csv'}")

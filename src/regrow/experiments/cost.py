@@ -1,16 +1,23 @@
-"""How long an experiment takes on this machine, roughly, before it is started."""
+"""How long runs take, roughly, before they are started: in seconds on this machine, or relative to each other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from regrow.config import Config
 from regrow.environment import cores
-from regrow.experiments.experiment import Cell
+
+if TYPE_CHECKING:
+    from regrow.experiments.experiment import Cell
 
 SAMPLES = {"mnist": 54_000, "mnist-sample": 3_600, "cifar10": 45_000, "imagenet": 1_281_167}
+_OTHER_SAMPLES = 50_000
 _VALIDATION = 10 / 9
+_STEP_SECONDS = 0.001
+_TYPICAL_RATE = 2e10
 
 
 def measured_rate() -> float:
@@ -35,27 +42,33 @@ def measured_rate() -> float:
 
 
 def estimate(cells: Sequence[Cell], seeds: int, rate: float) -> float:
-    """Seconds for all runs on all cores: the work of three forward passes per step, but never below 1 ms a step."""
-    macs = {name: _macs(name) for name in {cell.config.model for cell in cells}}
-    total = 0.0
-    for cell in cells:
-        samples = _samples(cell.config)
-        total += seeds * max(3 * macs[cell.config.model] * samples / rate, 0.001 * samples / cell.config.data.batch)
-    return total
+    """Seconds for all runs on all cores."""
+    return seeds * sum(seconds(cell.config, rate) for cell in cells)
 
 
+def seconds(config: Config, rate: float = _TYPICAL_RATE) -> float:
+    """Seconds of one run: the work of three forward passes per step, but never below 1 ms a step."""
+    samples = _samples(config)
+    return max(3 * _macs(config.model) * samples / rate, _STEP_SECONDS * samples / config.data.batch)
+
+
+@cache
 def _macs(name: str) -> int:
-    """Multiply-accumulates of one forward pass, from shapes alone."""
+    """Multiply-accumulates of one forward pass, from shapes alone; none for a model whose shapes are not at hand."""
     import torch
 
     from regrow import models
     from regrow.models.cost import cost
 
+    if name not in {info.name for info in models.list_models()}:
+        return 0
     with torch.device("meta"):
         return cost(models.create(name), models.info(name).input_shape).macs
 
 
 def _samples(config: Config) -> float:
     """Training images of a whole run; a tenth of MNIST and CIFAR-10 is held out unless it is trained on."""
-    epoch = SAMPLES[config.data.name] * (_VALIDATION if config.data.train_split == "train+val" else 1)
+    epoch = SAMPLES.get(config.data.name, _OTHER_SAMPLES) * (
+        _VALIDATION if config.data.train_split == "train+val" else 1
+    )
     return min(epoch * config.epochs, config.max_steps * config.data.batch or float("inf"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from regrow import config as configuration
 from regrow.config import Config
 from regrow.errors import ConfigurationError
+from regrow.experiments import cost
 from regrow.training.density import settle_density
 
 
@@ -23,6 +24,11 @@ class Job:
     def key(self) -> str:
         """Name of its folder."""
         return self.config.folder_name()
+
+    @property
+    def work(self) -> float:
+        """How long it takes, relative to other runs."""
+        return cost.seconds(self.config)
 
 
 def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Job]:
@@ -77,13 +83,17 @@ def parse_seeds(text: str) -> list[int]:
     """
     try:
         if "," in text:
-            return [int(part) for part in text.split(",")]
-        if "-" in text:
+            seeds = [int(part) for part in text.split(",")]
+        elif "-" in text:
             first, last = text.split("-")
-            return list(range(int(first), int(last) + 1))
-        return list(range(int(text)))
+            seeds = list(range(int(first), int(last) + 1))
+        else:
+            seeds = list(range(int(text)))
     except ValueError as error:
         raise ConfigurationError(f"seeds are a count (5), a range (0-9) or a list (0,3,5), got {text!r}") from error
+    if not seeds:
+        raise ConfigurationError(f"{text!r} names no seed: give a count of at least 1, or a range from low to high")
+    return seeds
 
 
 def _split(values: str) -> list[str]:

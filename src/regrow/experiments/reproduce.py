@@ -119,7 +119,7 @@ def _until_equal(
             if why:
                 rest = unfinished([job for c in own[number:] for job in c.jobs(seeds)], folder)
                 if watcher is not None:
-                    watcher.skipped(len(rest), f"{model}: {why}")
+                    watcher.skipped(rest, f"{model}: {why}")
                 break
     return outcomes
 

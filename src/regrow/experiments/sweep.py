@@ -25,6 +25,7 @@ from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
 
 ATTEMPTS = 2
+OUTPUT = "output.txt"
 TICK_SECONDS = 2.0
 STOP_SECONDS = 0.1
 
@@ -52,10 +53,10 @@ class Executor(Protocol):
 
 
 class Watcher(Protocol):
-    """Who watches a sweep, or several in a row."""
+    """Who watches a sweep, or several in a row; ``begun`` and ``running`` are the work (`Job.work`) done by unfinished runs."""
 
-    def started(self, done: int, total: int, begun: float = 0.0, at_most: bool = False) -> None: ...  # noqa: D102
-    def skipped(self, runs: int, why: str) -> None: ...  # noqa: D102
+    def started(self, jobs: Sequence[Job], todo: Sequence[Job], begun: float = 0.0, at_most: bool = False) -> None: ...  # noqa: D102
+    def skipped(self, jobs: Sequence[Job], why: str) -> None: ...  # noqa: D102
     def ended(self, outcome: Outcome, again: bool) -> None: ...  # noqa: D102
     def tick(self, running: float) -> None: ...  # noqa: D102
 
@@ -99,10 +100,9 @@ def threads_per_job(slots: int, jobs: int) -> int:
 
 
 def announce(jobs: Sequence[Job], folder: Path, watcher: Watcher, at_most: bool = False) -> None:
-    """Tell the watcher how many of the runs are finished and how far the others have come; ``at_most`` if not all will be needed."""
+    """Tell the watcher which of the runs are left and how far they have come; ``at_most`` if not all will be needed."""
     todo = unfinished(jobs, folder)
-    total = len({job.key for job in jobs})
-    watcher.started(total - len(todo), total, sum(fraction(job, folder) for job in todo), at_most)
+    watcher.started(_unique(jobs), todo, _done(todo, folder), at_most)
 
 
 def sweep(
@@ -116,7 +116,7 @@ def sweep(
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     # Two equal jobs would share a folder: they are one run.
-    jobs = list({job.key: job for job in jobs}.values())
+    jobs = _unique(jobs)
     todo = unfinished(jobs, folder)
     ended = {job.key: _earlier(job, folder) for job in jobs if job not in todo}
     add_runs(folder / "runs.csv", rows(jobs, folder))
@@ -152,7 +152,11 @@ def is_finished(job: Job, folder: Path) -> bool:
 
 def unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
     """The jobs that have not ended, equal ones once."""
-    return [job for job in {job.key: job for job in jobs}.values() if not is_finished(job, folder)]
+    return [job for job in _unique(jobs) if not is_finished(job, folder)]
+
+
+def _unique(jobs: Iterable[Job]) -> list[Job]:
+    return list({job.key: job for job in jobs}.values())
 
 
 def run_job(job: Job, folder: Path, threads: int) -> Outcome:
@@ -163,7 +167,7 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     began = time.monotonic()
     command = [sys.executable, "-m", "regrow.experiments.worker", str(home)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    with open(home / "output.txt", "ab") as output:
+    with open(home / OUTPUT, "ab") as output:
         # A session of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
         child = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -176,11 +180,11 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     seconds = time.monotonic() - began
     if code == 0 and is_finished(job, folder):
         return Outcome(job, seconds)
-    lines = (home / "output.txt").read_text(errors="replace").strip().splitlines()
+    lines = (home / OUTPUT).read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "no output"
     if code == DivergenceError.status:
         return Outcome(job, seconds, diverged=last)
-    return Outcome(job, seconds, f"exit code {code}: {last} (see {home / 'output.txt'})")
+    return Outcome(job, seconds, f"exit code {code}: {last}")
 
 
 def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
@@ -201,6 +205,11 @@ def fraction(job: Job, folder: Path) -> float:
     return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))
 
 
+def _done(jobs: Iterable[Job], folder: Path) -> float:
+    """Work that unfinished runs have behind them."""
+    return sum(job.work * fraction(job, folder) for job in jobs)
+
+
 def _run_all(
     jobs: Sequence[Job], folder: Path, threads: int, executor: Executor, watcher: Watcher | None
 ) -> Iterator[Outcome]:
@@ -209,7 +218,7 @@ def _run_all(
         finished, _ = wait(pending, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
         ended = {future: pending.pop(future) for future in finished}
         if watcher is not None:
-            watcher.tick(sum(fraction(job, folder) for job in pending.values()))
+            watcher.tick(_done(pending.values(), folder))
         for future, job in ended.items():
             error = future.exception()
             yield future.result() if error is None else Outcome(job, 0.0, f"{type(error).__name__}: {error}")

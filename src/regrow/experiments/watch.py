@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from regrow.experiments.grid import Job
 from regrow.experiments.sweep import Outcome
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ def readable(seconds: float) -> str:
     return f"{rest} s"
 
 
+def _work(jobs: Iterable[Job]) -> float:
+    return sum(job.work for job in jobs)
+
+
 class SweepWatch:
-    """Prints each run as it ends and shows how long the rest will take."""
+    """Prints each run as it ends and shows how long the rest will take, which follows from its work, not from the number of runs."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
@@ -57,26 +62,31 @@ class SweepWatch:
         self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.progress.add_task("runs", total=None, left="")
         self.done = self.total = 0
-        self._before, self._clock, self._began, self._running, self._about = 0.0, clock, clock(), 0.0, "about"
+        self._clock, self._began, self._about = clock, clock(), "about"
+        self._work = self._worked = self._before = self._running = 0.0
 
-    def started(self, done: int, total: int, begun: float = 0.0, at_most: bool = False) -> None:
-        """A grid begins, with some runs finished before and some begun (``begun``: the sum of their fractions)."""
-        self.done, self._before = done, done + begun
-        self.total, self._began, self._running = total, self._clock(), begun
+    def started(self, jobs: Sequence[Job], todo: Sequence[Job], begun: float = 0.0, at_most: bool = False) -> None:
+        """A grid begins, of which ``todo`` is left; ``begun`` is the work that is done of that."""
+        self.done, self.total = len(jobs) - len(todo), len(jobs)
+        self._work, self._began, self._running = _work(jobs), self._clock(), begun
+        self._worked = self._work - _work(todo)
+        self._before = self._worked + begun
         self._about = "at most" if at_most else "about"
-        self.progress.reset(self.task, total=total, completed=done, left="")
-        if done:
-            self._say(f"{done} of {total} runs were finished before")
+        self.progress.reset(self.task, total=self.total, completed=self.done, left="")
+        if self.done:
+            self._say(f"{self.done} of {self.total} runs were finished before")
 
-    def skipped(self, runs: int, why: str) -> None:
-        """So many runs will not take place."""
-        self.total -= runs
+    def skipped(self, jobs: Sequence[Job], why: str) -> None:
+        """These runs will not take place."""
+        self.total -= len(jobs)
+        self._work -= _work(jobs)
         self.progress.update(self.task, total=self.total)
-        self._say(f"{why}; {runs} runs are left out" if runs else why)
+        self._say(f"{why}; {len(jobs)} runs are left out" if jobs else why)
 
     def ended(self, outcome: Outcome, again: bool) -> None:
         """One run ended."""
         self.done += not again
+        self._worked += 0.0 if again else outcome.job.work
         if outcome.error:
             state = f"failed, {outcome.error}"
         elif outcome.diverged:
@@ -89,14 +99,14 @@ class SweepWatch:
         self.tick(self._running)
 
     def tick(self, running: float) -> None:
-        """Move the bar; ``running`` is the sum of the fractions of unfinished runs."""
+        """Move the bar; ``running`` is the work that unfinished runs have done."""
         self._running = running
         self.progress.update(self.task, completed=self.done, left=self._left())
 
     def _left(self) -> str:
-        now = self.done + self._running
-        seconds = time_left(self._clock() - self._began, self._before, now, self.total)
-        return f"{self._about} {readable(seconds)} left" if seconds else ""
+        now = self._worked + self._running
+        seconds = time_left(self._clock() - self._began, self._before, now, self._work)
+        return f"{self._about} {readable(seconds)} left" if seconds and round(seconds) else ""
 
     def _say(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)

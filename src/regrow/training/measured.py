@@ -30,8 +30,14 @@ class MeasuredRun(Run):
         self.recorder = SpeedupRecorder(self.parts.network, rerun=config.sparse.execution != "masked")
         self._written = -1
         saved = self.checkpoints.latest() if self.resumed_from is not None else None
-        if saved is not None and "speedup" in saved[1]:
-            self.recorder.load(saved[1]["speedup"])
+        if saved is None:
+            return
+        if "speedup" not in saved[1]:
+            raise ConfigurationError(
+                f"{folder} holds a run without measure_speedup: estimates over the rest of it would pass for the whole. "
+                "Measure in another folder (--out)"
+            )
+        self.recorder.load(saved[1]["speedup"])
 
     def train(self) -> dict[str, Any] | None:
         """Train with the recorder attached."""
