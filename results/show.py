@@ -27,7 +27,17 @@ from regrow.experiments.tables import Line, count, markdown, number, table_from_
 HOME = Path(__file__).parent
 PAGES = ("results", "benchmarks", "growth_window", "execution")
 DOCUMENTS = (HOME.parent / "README.md", *(HOME.parent / "docs" / f"{page}.md" for page in PAGES))
-HEADER = ("model", "setting", "weights %", "n", "error % ± SE", "paper ± SE", "difference in SE", "execution")
+HEADER = (
+    "model",
+    "setting",
+    "weights %",
+    "non-zeros",
+    "n",
+    "error % ± SE",
+    "paper ± SE",
+    "difference in SE",
+    "execution",
+)
 _BLOCK = re.compile(r"(<!-- results: (\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -53,6 +63,7 @@ def _row(line: Line) -> tuple[str, ...]:
         line.cell.model,
         line.cell.label,
         f"{100 * line.cell.density:g}",
+        line.nonzeros,
         count(line),
         with_se(ours.mean, ours.se),
         with_se(paper.error, paper.se) if paper else "",

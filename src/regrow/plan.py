@@ -53,6 +53,17 @@ class Plan:
         sparse = [r for r in self.rows if r.sparse]
         return sum(r.nonzeros for r in sparse) / max(1, sum(_size(r) for r in sparse))
 
+    @property
+    def dense_weights(self) -> int:
+        """Weights of the layers that stay dense, without biases and norms: what the budget does not count."""
+        return sum(r.nonzeros for r in self.weights() if not r.sparse)
+
+    @property
+    def macs_share(self) -> float:
+        """Multiply-accumulates of the sparse layers' present weights, as a share of all their weights'."""
+        counted = [(r.macs, r.density) for r in self.rows if r.sparse and r.macs is not None]
+        return sum(macs for macs, _ in counted) / sum(macs / density for macs, density in counted)
+
     def __rich__(self) -> Any:
         """The table for a terminal or notebook."""
         from rich import box

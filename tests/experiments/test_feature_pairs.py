@@ -1,16 +1,19 @@
 """Feature analysis of real, tiny runs of a dense and a sparse network."""
 
+import shutil
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from torch import nn
 
 from regrow.config import Config, Data, Sparse
 from regrow.experiments.experiment import Cell, Experiment
-from regrow.experiments.feature_pairs import finished_pairs
+from regrow.experiments.feature_pairs import _read, _write, pairs
 from regrow.experiments.reproduce import collect, reproduce
+from regrow.experiments.rows import row_of
 from regrow.experiments.sweep import Outcome
 from regrow.models import registry
 from regrow.training.run import Run
@@ -78,6 +81,26 @@ def test_pairs_are_compared_and_written(tmp_path):
     assert len(histogram) == 1 + 2 * 49
     assert histogram[0] == "layer,from,to,dense,sparse"
 
+    shutil.rmtree(tmp_path / "runs")
+    again = collect(experiment, CELLS, [0], tmp_path / "runs", tmp_path)
+    assert again.texts == done.texts, "the stored channels are enough"
+
+
+def test_channels_are_measured_where_the_runs_are_and_not_by_tables_only(tmp_path):
+    for job in (job for cell in CELLS for job in cell.jobs([0])):
+        finish(job, tmp_path / "runs")
+    experiment = Experiment("features", "specialisation", 1, lambda: CELLS, "bars")
+    (text,) = collect(experiment, CELLS, [0], tmp_path / "runs", tmp_path).texts
+    assert text.splitlines()[2].startswith("Not analysed yet: the same command without --tables-only")
+
+
+def test_channels_come_back_from_the_file_as_they_were(tmp_path):
+    found = {"a": {"relu1": np.array([0.1, 1 / 3]), "relu2": np.array([])}, "b": {"relu1": np.array([0.25])}}
+    _write(tmp_path / "channels.csv", found)
+    again = _read(tmp_path / "channels.csv")
+    assert {run: list(layers) for run, layers in again.items()} == {"a": ["relu1", "relu2"], "b": ["relu1"]}
+    assert all((again[run][layer] == of).all() for run, layers in found.items() for layer, of in layers.items())
+
 
 def test_a_collapsed_network_is_not_analysed(tmp_path):
     for job, error in zip((job for cell in CELLS for job in cell.jobs([0])), (2.0, 90.2), strict=True):
@@ -88,4 +111,9 @@ def test_a_collapsed_network_is_not_analysed(tmp_path):
 
 
 def test_unfinished_pairs_wait(tmp_path):
-    assert list(finished_pairs(CELLS, [0], tmp_path)) == []
+    (dense,) = CELLS[0].jobs([0])
+    finish(dense, tmp_path)
+    assert (
+        list(pairs(CELLS, [{key: str(value) for key, value in row_of(dense.config, tmp_path / dense.key).items()}]))
+        == []
+    )

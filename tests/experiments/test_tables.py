@@ -61,9 +61,9 @@ def test_collapsed_runs_are_counted_not_averaged(tmp_path):
     dense, thin = table_from_rows([DENSE, THIN], found)
     assert (thin.summary.n, thin.collapsed, thin.summary.mean) == (2, 2, pytest.approx(2.1))
     assert [row["test_error"] for row in thin.runs(found)] == [2.0, 2.2]
-    assert thin.cells()[3:6] == ("2", "2", "2.100")
+    assert thin.cells()[4:7] == ("2", "2", "2.100")
     assert (dense.summary.n, dense.collapsed, dense.difference) == (0, 1, None)
-    assert dense.cells()[3:6] == ("0", "1", "")
+    assert dense.cells()[4:7] == ("0", "1", "")
     console = Console(width=80, record=True)
     console.print(as_rich([dense, thin], "title"))
     assert "2, 2 collapsed" in console.export_text()
@@ -77,8 +77,31 @@ def table(tmp_path):
 def test_csv(table):
     header, dense, thin = csv.reader(io.StringIO(as_csv(table)))
     assert tuple(header) == HEADER
-    assert dense == ["lenet300", "dense", "100", "1", "0", "1.000", "", "", "2.000", "0.050", "", "1 epoch", "dense"]
-    assert thin[3:11] == ["2", "0", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
+    assert dense[:4] == ["lenet300", "dense", "100", "13310"]
+    assert dense[4:] == ["1", "0", "1.000", "", "", "2.000", "0.050", "", "1 epoch", "dense"]
+    assert thin[4:12] == ["2", "0", "2.100", "0.100", "1.904 .. 2.296", "2.000", "0.050", "+0.9"]
+
+
+class TestNonZeros:
+    def line(self, *counts):
+        own = [{**row, "nonzeros": a, "dense_weights": b} for row, (a, b) in zip(self.rows, counts, strict=True)]
+        return table_from_rows([THIN], own)[0].nonzeros
+
+    @pytest.fixture(autouse=True)
+    def two_rows(self, tmp_path):
+        self.rows = rows(tmp_path, THIN, [2.0, 2.2])
+
+    def test_they_are_those_of_the_whole_network(self):
+        assert self.line(("2652", "1000"), ("2652", "1000")) == "3652"
+
+    def test_a_range_where_runs_differ(self):
+        assert self.line(("100", "0"), ("98", "0")) == "98 .. 100"
+
+    def test_runs_that_diverged_have_none(self):
+        assert self.line(("100", "0"), ("", "0")) == "100"
+
+    def test_nothing_where_dense_layers_were_not_counted(self):
+        assert self.line(("100", ""), ("100", "0")) == ""
 
 
 def test_markdown_and_latex_have_the_same_cells(table):

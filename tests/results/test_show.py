@@ -53,15 +53,20 @@ def _as_run(config, row):
 
 
 def test_the_table_of_the_readme_recomputed_by_hand():
-    errors = defaultdict(list)
+    errors, weights = defaultdict(list), defaultdict(set)
     with open(RESULTS / "mnist-compression" / "runs.csv", newline="") as file:
         for row in csv.DictReader(file):
             if row["model"] == "lenet300":
-                errors[f"{100 * float(row['density']):g}"].append(float(row["test_error"]))
+                density = f"{100 * float(row['density']):g}"
+                errors[density].append(float(row["test_error"]))
+                weights[density].add(row["nonzeros"])
     text = (RESULTS.parent / "README.md").read_text()
-    lines = [line.split(" | ")[2:5] for line in text.splitlines() if line.startswith("| lenet300 |")]
+    lines = [line.split(" | ")[2:6] for line in text.splitlines() if line.startswith("| lenet300 |")]
     means = {density: f"{mean(of):.3f} ± {stdev(of) / math.sqrt(len(of)):.3f}" for density, of in errors.items()}
-    assert {density: (n, error) for density, n, error in lines} == {d: (str(len(errors[d])), means[d]) for d in errors}
+    assert {density: (n, error) for density, _, n, error in lines} == {
+        d: (str(len(errors[d])), means[d]) for d in errors
+    }
+    assert {density: {nonzeros} for density, nonzeros, _, _ in lines} == weights
     assert len(lines) == 9
 
 

@@ -13,17 +13,18 @@ from regrow.analysis.statistics import SensitivityTest, Summary, intervals_overl
 from regrow.experiments import curves, medians, top5, trade, windows
 from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
 from regrow.experiments.rows import Row
-from regrow.experiments.tables import Line, markdown, number, with_se
+from regrow.experiments.tables import Line, count, markdown, number, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE, FEATURES
 from regrow.files import write_atomically
 
 if TYPE_CHECKING:
     from regrow.analysis.features import Comparison
+    from regrow.experiments.feature_pairs import Pair
 
 
 @dataclass(frozen=True)
 class Material:
-    """Everything an analysis may need: all cells shown, the seeds asked for; ``trains`` says whether it may train what it lacks."""
+    """Everything an analysis may need: all cells shown, the seeds asked for; ``trains``: may it run networks for what it lacks."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -93,20 +94,20 @@ def differences(material: Material) -> str:
     if not rows:
         return ""
     head = "Differences to momentum / momentum, in points of error; SE is that of the row alone, as the paper prints it.\n\n"
-    return head + markdown(("model", "redistribution / growth", "ours ± SE", "paper ± SE"), rows)
+    return head + markdown(("model", "redistribution / growth", "n", "ours ± SE", "paper ± SE"), rows)
 
 
-def _to_first(lines: Sequence[Line]) -> list[tuple[str, str, str]]:
-    """Setting, ours and the paper's; nothing without the setting to which the others are compared."""
+def _to_first(lines: Sequence[Line]) -> list[tuple[str, str, str, str]]:
+    """Setting, runs, ours and the paper's; nothing without the setting to which the others are compared."""
     first = lines[0]
     if first.cell.label != "momentum / momentum":
         return []
-    rows = [(first.cell.label, with_se(first.summary.mean, first.summary.se), _target(first.cell))]
+    rows = [(first.cell.label, count(first), with_se(first.summary.mean, first.summary.se), _target(first.cell))]
     for line in lines[1:]:
         target, origin = line.cell.target, first.cell.target
         paper = "" if target is None or origin is None else with_se(target.error - origin.error, target.se, "+.2f")
         ours = with_se(line.summary.mean - first.summary.mean, line.summary.se, "+.3f")
-        rows.append((line.cell.label, ours, paper))
+        rows.append((line.cell.label, count(line), ours, paper))
     return rows
 
 
@@ -247,19 +248,30 @@ def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
 # ---------------------------------------------------------------------------------------------- features
 
 
-_NOT_ANALYSED = "Not analysed: one of the two networks has collapsed.\n"
+_COLLAPSED = "Not analysed: one of the two networks has collapsed.\n"
+_NOT_MEASURED = "Not analysed yet: the same command without --tables-only, where the runs are, measures the channels.\n"
 
 
 def features(material: Material) -> str:
     """Class specialisation of each pair of a dense and a sparse network with the same seed, where both learned."""
-    from regrow.experiments.feature_pairs import analyse_pair, finished_pairs
+    from regrow.experiments.feature_pairs import pairs
 
-    parts = []
-    seeds = sorted({int(row["seed"]) for row in material.rows})
-    for pair in finished_pairs(material.cells, seeds, material.folder):
-        found = describe_features(pair.model, analyse_pair(pair, material.results)) if pair.learned else _NOT_ANALYSED
-        parts.append(f"Class specialisation, {pair.model}, seed {pair.seed}\n\n{found}")
-    return "\n".join(parts)
+    titled = (
+        f"Class specialisation, {pair.model}, seed {pair.seed}\n\n{_features_of(pair, material)}"
+        for pair in pairs(material.cells, material.rows)
+    )
+    return "\n".join(titled)
+
+
+def _features_of(pair: Pair, material: Material) -> str:
+    from regrow.experiments.feature_pairs import analyse_pair, channels_of
+
+    if not pair.learned:
+        return _COLLAPSED
+    found = channels_of(pair, material.folder, material.results, material.trains)
+    if found is None:
+        return _NOT_MEASURED
+    return describe_features(pair.model, analyse_pair(pair, *found, material.results))
 
 
 def describe_features(model: str, comparison: Comparison) -> str:

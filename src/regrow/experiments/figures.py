@@ -29,7 +29,7 @@ _PAPER = {"marker": "s", "ms": 4, "mfc": "white", "ls": ":", "lw": 1.2, "capsize
 def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Path]:
     """One figure per model that learned anything, as SVG and PNG, with all of the paper's points for it, whatever was run.
 
-    Settings that never learned have no point; they are named below the title.
+    Settings of which runs collapsed are named below the title: they have no point, or one of the rest alone.
     """
     written: list[Path] = []
     if experiment.figure == "none":
@@ -47,12 +47,13 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
 
 
 def _collapsed(lines: Sequence[Line], cells: Sequence[Cell]) -> list[str]:
-    """A note of the settings that have no point because every run of them collapsed; with densities where a label has several."""
+    """A note of the settings of which runs collapsed, and how many; with densities where a label has several."""
     labels = [cell.label for cell in cells]
-    gone = [line for line in lines if line.collapsed and not line.summary.n]
+    gone = [line for line in lines if line.collapsed]
     several = {line.cell.label for line in gone if labels.count(line.cell.label) > 1}
     names = [_series(x) + (f" {_density(x.cell):.3g}%" if x.cell.label in several else "") for x in gone]
-    return textwrap.wrap(f"collapsed: {', '.join(names)}", _TITLE_WIDTH) if names else []
+    counts = [f"{name} ({x.collapsed} of {x.collapsed + x.summary.n})" for name, x in zip(names, gone, strict=True)]
+    return textwrap.wrap(f"collapsed: {', '.join(counts)}", _TITLE_WIDTH) if counts else []
 
 
 def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from regrow.training.metrics import DIVERGED, at_chance, read_rows
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "other",
     "scope", "distribution", "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights",
-    "macs_share", "seconds", "processor_seconds", "threads", "processor", "torch", "regrow", "code", "identity",
+    "dense_weights", "macs_share", "seconds", "processor_seconds", "threads", "processor", "torch", "regrow", "code", "identity",
     *(f"speedup_{name}" for name in ESTIMATES),
 )  # fmt: skip
 
@@ -97,6 +97,8 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
         "steps": result["steps"],
         "execution": config.sparse.execution,
         "test_error": round(result.get("test_error", math.nan), 6),
+        # Results from before it was counted: fully sparse networks have none.
+        "dense_weights": result.get("dense_weights", 0 if config.sparse.scope == "fully-sparse" else None),
         **{
             key: result.get(key)
             for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "identity")

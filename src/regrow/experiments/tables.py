@@ -21,6 +21,7 @@ HEADER = (
     "model",
     "setting",
     "weights %",
+    "non-zeros",
     "n",
     "collapsed",
     "error %",
@@ -39,13 +40,15 @@ _TEXT = ("model", "setting", "execution")
 class Line:
     """One cell's result, with how it was computed: ``masked`` or ``sparse``, and the tolerance of the growth window.
 
-    The summary is that of the runs that learned; ``collapsed`` counts the others.
+    The summary is that of the runs that learned; ``collapsed`` counts the others. ``nonzeros`` are those of the whole network, layers that
+    stay dense included, of which ``weights %`` knows nothing.
     """
 
     cell: Cell
     summary: Summary
     execution: str = ""
     collapsed: int = 0
+    nonzeros: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -69,6 +72,7 @@ class Line:
             self.cell.model,
             self.cell.label,
             f"{100 * self.cell.density:g}",
+            self.nonzeros,
             str(s.n),
             str(self.collapsed),
             number(s.mean if s.n else None),
@@ -108,7 +112,17 @@ def table_from_rows(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Line]:
 
 def _line(cell: Cell, rows: Sequence[Row], execution: str) -> Line:
     errors = [float(row["test_error"]) for row in rows if learned(row)]
-    return Line(cell, summarise(errors), execution, len(rows) - len(errors))
+    return Line(cell, summarise(errors), execution, len(rows) - len(errors), _nonzeros(rows))
+
+
+def _nonzeros(rows: Sequence[Row]) -> str:
+    """Non-zero weights of the networks, as a range where they differ; nothing where not all is known."""
+    counted = [row for row in rows if row.get("nonzeros")]  # runs that diverged have no result
+    if not counted or any(row.get("dense_weights") in ("", None) for row in counted):
+        return ""
+    totals = [int(row["nonzeros"]) + int(row["dense_weights"]) for row in counted]
+    low, high = min(totals), max(totals)
+    return str(low) if low == high else f"{low} .. {high}"
 
 
 def execution_of(row: Row) -> str:

@@ -271,6 +271,7 @@ class Run:
 
     def _result(self, scores: Scores) -> dict[str, Any]:
         handle = self.parts.handle
+        plan = handle.plan(torch.zeros(1, *self.parts.train.shape, device=self.processes.device))
         return {
             "test_accuracy": scores.accuracy,
             "test_error": 100 * (1 - scores.accuracy),
@@ -279,19 +280,14 @@ class Run:
             "steps": self.step,
             "nonzeros": handle.nonzeros,
             "weights": handle.numel,
+            "dense_weights": plan.dense_weights,
             "density": handle.density,
-            "macs_share": self._macs_share(),
+            "macs_share": plan.macs_share,
             "updates": handle.updates,
             "identity": self.config.identity(),
             "execution": self.config.sparse.execution,
             "images_per_second": self.log.median_speed(),
         }
-
-    def _macs_share(self) -> float:
-        """Multiply-accumulates of the sparse layers' present weights, as a share of all their weights'."""
-        plan = self.parts.handle.plan(torch.zeros(1, *self.parts.train.shape, device=self.processes.device))
-        rows = [row for row in plan.rows if row.sparse and row.macs is not None]
-        return sum(row.macs for row in rows) / sum(row.macs / row.density for row in rows)
 
     # ---------------------------------------------------------------------------------------------- saving
 
