@@ -6,8 +6,8 @@
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
 changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
 (`results/stability/stability.toml`); `EXPERIMENT/ANALYSIS *` is what
-`regrow reproduce` wrote as an analysis of an experiment; `speed DENSITIES` (in percent, `5,10,goals`) and `speed masks` those of the
-records in `benchmarks/results/`.
+`regrow reproduce` wrote as an analysis of an experiment; `speed DENSITIES` (in percent, `5,10,goals`), `speed masks` and
+`speed overhead` those of the records in `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def table(experiment: str, model: str) -> str:
         return (HOME / f"{experiment}.md").read_text()
     if experiment == "speed":
         records = HOME.parent / "benchmarks" / "results"
-        return summary.masks(records) if model == "masks" else summary.table(records, model)
+        own = {"masks": summary.masks, "overhead": summary.overhead}
+        return own[model](records) if model in own else summary.table(records, model)
     cells = find(experiment).chosen(None if model == "*" else model, None, None)
     lines = table_from_rows(cells, read_runs(HOME / experiment / "runs.csv"))
     return markdown(HEADER, [_row(line) for line in lines])

@@ -38,3 +38,16 @@ def test_real_masks_beside_their_bound(tmp_path):
     write(tmp_path, "vgg16-d-masks", rows)
     lines = summary.masks(tmp_path).splitlines()
     assert lines[2:] == ["| 5% | 25% | 4.0x | 2.8x | 70% | 2.9x |", "| 10% | 40% | 2.5x | 2.0x | 80% | 2.1x |"]
+
+
+def test_overhead_is_shown_as_relative_speed(tmp_path):
+    record = {
+        "network": "net",
+        "batch": [64, 3, 8, 8],
+        "rounds": 7,
+        "ratio": 1.25,
+        "ratio_lowest": 0.8,
+        "ratio_highest": 2.0,
+    }
+    (tmp_path / "overhead.json").write_text(json.dumps({"results": [record | {"alone_share": 0.012}]}))
+    assert "| net | 64 | 7 | 0.800, 0.50 .. 1.25 | 1.2% |" in summary.overhead(tmp_path)

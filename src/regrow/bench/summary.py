@@ -73,3 +73,14 @@ def masks(folder: Path) -> str:
         kept = f"{100 / bound:.0f}%", f"{bound:.1f}x", f"{record['ratio']:.1f}x", f"{100 * share:.0f}%"
         rows.append((f"{100 * record['density']:.3g}%", *kept, f"{record['step_ratio']:.1f}x"))
     return markdown(header, rows)
+
+
+def overhead(folder: Path) -> str:
+    """The Markdown table of what masks and updates cost beside dense steps, as speed relative to the dense network."""
+    header = ("network", "batch", "rounds", "relative speed, lowest .. highest", "procedure alone")
+    rows = []
+    for record in json.loads((folder / "overhead.json").read_text())["results"]:
+        low, high = 1 / record["ratio_highest"], 1 / record["ratio_lowest"]
+        speed, alone = f"{1 / record['ratio']:.3f}, {low:.2f} .. {high:.2f}", f"{100 * record['alone_share']:.1f}%"
+        rows.append((record["network"], str(record["batch"][0]), str(record["rounds"]), speed, alone))
+    return markdown(header, rows)

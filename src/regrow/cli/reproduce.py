@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these densities, e.g. 0.05,0.1; the dense network has density 1, and stays where an analysis compares with it "
         "(dense-equivalence, sensitivity, features)",
     )
-    parser.add_argument("--seeds", help="a count, a range or a list (default: as many as the paper's)")
+    parser.add_argument("--seeds", help="a count, a range or a list (default: see --list)")
     parser.add_argument("--epochs", type=int, help="another number of epochs")
     parser.add_argument("--execution", choices=("masked", "sparse", "auto"), help="how sparse layers are computed")
     parser.add_argument("--out", type=Path, help="folder of the run folders (default: runs/reproduce/WHAT)")

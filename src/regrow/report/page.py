@@ -217,7 +217,8 @@ def _layers(shot: Snapshot) -> str:
         return html.section("layers", SECTIONS["layers"], *notices)
     note = (
         f"At step {shot.step:,}, the newest checkpoint. MACs: multiply-accumulates of one image's forward pass. Input non-zero: "
-        "share of non-zero entries in what the layer receives. Empty: channels without a single weight."
+        "share of non-zero entries in what the layer receives. Empty: channels without a single weight; an empty output is a dead unit, "
+        "the same for every image (its bias, or what a norm makes of it)."
     )
     parts = [html.paragraph(note, "soft"), tables.layers(shot.rows), "<h3>Sizes</h3>", tables.sizes(shot)]
     return html.section("layers", SECTIONS["layers"], *notices, *parts)
