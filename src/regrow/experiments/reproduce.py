@@ -13,7 +13,8 @@ from pathlib import Path
 from regrow.analysis.statistics import Summary, intervals_overlap, summarise
 from regrow.config import Config
 from regrow.errors import ConfigurationError
-from regrow.experiments import extras
+from regrow.experiments import analyses
+from regrow.experiments.analyses.equivalence import no_interval
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.figures import draw
 from regrow.experiments.rows import add_runs, learned, read_runs
@@ -95,7 +96,7 @@ def collect(
         for ending, form in (("csv", as_csv), ("md", as_markdown), ("tex", as_latex)):
             write_atomically(results / f"table.{ending}", form(table).encode())
         draw(experiment, table, results)
-        texts = extras.run(extras.Material(experiment, shown, list(seeds), table, every, folder, results, trains))
+        texts = analyses.run(analyses.Material(experiment, shown, list(seeds), table, every, folder, results, trains))
     return Reproduction(table, texts, [])
 
 
@@ -127,7 +128,7 @@ def _until_equal(
 def _why_enough(cell: Cell, found: Summary, dense: Summary | None) -> str:
     """Why no more weights are tried after this cell; empty if they are."""
     if dense is None or dense.se is None:
-        return extras.no_interval(dense)
+        return no_interval(dense)
     if not cell.is_dense and intervals_overlap(found, dense):
         return f"the interval at {100 * cell.density:g}% weights overlaps the dense network's"
     return ""

@@ -6,8 +6,8 @@ import pytest
 
 from regrow.config import Config, Data, Sparse
 from regrow.errors import StateError
-from regrow.experiments import overlaps as module
-from regrow.experiments.overlaps import first_overlap, overlaps
+from regrow.experiments.analyses import overlaps as module
+from regrow.experiments.analyses.overlaps import first_overlap, overlaps
 
 SAMPLE = Config(epochs=3, data=Data("mnist-sample", batch=100), sparse=Sparse(density=0.05), threads=1)
 FULL = replace(SAMPLE, sparse=replace(SAMPLE.sparse, window_tolerance=0.0))

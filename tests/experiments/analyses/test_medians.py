@@ -1,8 +1,8 @@
 """Medians of the sensitivity experiment beside the paper's."""
 
-from regrow.experiments import medians, targets
+from regrow.experiments import targets
+from regrow.experiments.analyses import Material, medians, run
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material, run
 from regrow.experiments.rows import row_of
 from regrow.experiments.tables import table_from_rows
 from tests.experiments.fakes import finish

@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 
 from regrow.config import Config, Data, Sparse
+from regrow.experiments.analyses.feature_pairs import _read, _write, pairs
 from regrow.experiments.experiment import Cell, Experiment
-from regrow.experiments.feature_pairs import _read, _write, pairs
 from regrow.experiments.reproduce import collect, reproduce
 from regrow.experiments.rows import row_of
 from regrow.experiments.sweep import Outcome

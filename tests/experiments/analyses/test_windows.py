@@ -2,11 +2,10 @@
 
 import pytest
 
-from regrow.experiments import overlaps
+from regrow.experiments.analyses import Material, overlaps
+from regrow.experiments.analyses.windows import dense_share, describe, error_pairs
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material
 from regrow.experiments.rows import row_of
-from regrow.experiments.windows import dense_share, describe, error_pairs
 from tests.experiments.fakes import finish
 
 

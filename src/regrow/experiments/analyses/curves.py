@@ -15,7 +15,7 @@ from regrow.files import held
 from regrow.training.metrics import read_rows
 
 if TYPE_CHECKING:
-    from regrow.experiments.extras import Material
+    from regrow.experiments.analyses.material import Material
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
 HEADER = ("model", "setting", "weights %", "steps", "training loss", "validation accuracy %", "test accuracy %")

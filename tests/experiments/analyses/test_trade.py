@@ -1,10 +1,10 @@
 """Error against time of redistribution per cost."""
 
+from regrow.experiments.analyses import Material
+from regrow.experiments.analyses.trade import describe
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material
 from regrow.experiments.rows import row_of
 from regrow.experiments.tables import table_from_rows
-from regrow.experiments.trade import describe
 from tests.experiments.fakes import finish
 
 EXPERIMENT = find("cost-redistribution")

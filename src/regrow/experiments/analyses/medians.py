@@ -10,7 +10,7 @@ from regrow.experiments.tables import markdown, number
 from regrow.experiments.targets import SENSITIVITY_MEDIANS
 
 if TYPE_CHECKING:
-    from regrow.experiments.extras import Material
+    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:

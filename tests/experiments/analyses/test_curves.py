@@ -5,9 +5,9 @@ import json
 import pytest
 
 from regrow.errors import StateError
+from regrow.experiments.analyses import Material
+from regrow.experiments.analyses.curves import describe
 from regrow.experiments.catalogue import find
-from regrow.experiments.curves import describe
-from regrow.experiments.extras import Material
 from tests.experiments.fakes import finish
 
 EXPERIMENT = find("cifar-check")

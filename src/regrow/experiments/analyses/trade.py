@@ -14,7 +14,7 @@ from regrow.experiments.tables import Line, markdown, with_se
 from regrow.figure import blank, save
 
 if TYPE_CHECKING:
-    from regrow.experiments.extras import Material
+    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:

@@ -1,8 +1,7 @@
 """Top-5 accuracies beside the paper's."""
 
-from regrow.experiments import top5
+from regrow.experiments.analyses import Material, run, top5
 from regrow.experiments.catalogue import find
-from regrow.experiments.extras import Material, run
 from regrow.experiments.rows import row_of
 from regrow.experiments.tables import table_from_rows
 from tests.experiments.fakes import finish

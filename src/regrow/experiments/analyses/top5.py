@@ -11,7 +11,7 @@ from regrow.experiments.tables import markdown, number, with_se
 from regrow.experiments.targets import IMAGENET_TOP5
 
 if TYPE_CHECKING:
-    from regrow.experiments.extras import Material
+    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:
