@@ -1,5 +1,5 @@
-// What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU), max pooling. Included once per
-// instruction set. A channel is one contiguous run of `size` values; a thread takes whole channels.
+// What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU). Included once per instruction
+// set. A channel is one contiguous run of `size` values; a thread takes whole channels.
 
 constexpr int64_t kChunk = 4096;  // summed in single precision, then added up in double
 
@@ -162,56 +162,5 @@ void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* i
       for (; i + kLanes <= size; i += kLanes) loose(d + i) = passed(i) * a;
       for (; i < size; i++) d[i] = passed_one(i) * a;
     }
-  }
-}
-
-// Max pooling; `winner` keeps the window position (row-major) of each maximum for the backward pass. NaN wins, as in torch.
-template <class T>
-void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, int part, int parts) {
-  const Range mine = share(s.channels, part, parts);
-  for (int64_t c = mine.begin; c < mine.end; c++)
-    for (int row = 0; row < s.out_rows; row++)
-      for (int col = 0; col < s.out_cols; col++) {
-        const int64_t out = ((c * s.out_rows + row) * s.out_cols + col) * lanes;
-        bool first = true;
-        for (int ky = 0; ky < s.kernel_rows; ky++)
-          for (int kx = 0; kx < s.kernel_cols; kx++) {
-            const int r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
-            if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
-            const T* from = x + ((c * s.in_rows + r) * s.in_cols + q) * lanes;
-            const uint8_t tap = uint8_t(ky * s.kernel_cols + kx);
-            T* best = y + out;
-            uint8_t* where = winner + out;
-            if (first)
-              for (int64_t n = 0; n < lanes; n++) best[n] = from[n], where[n] = tap;
-            else
-              for (int64_t n = 0; n < lanes; n++) {
-                const bool better = !(from[n] <= best[n]) && best[n] == best[n];
-                best[n] = better ? from[n] : best[n];
-                where[n] = better ? tap : where[n];
-              }
-            first = false;
-          }
-      }
-}
-
-template <class T>
-void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int part, int parts) {
-  const Range mine = share(s.channels, part, parts);
-  const int64_t in_size = (int64_t)s.in_rows * s.in_cols * lanes;
-  for (int64_t c = mine.begin; c < mine.end; c++) {
-    for (int64_t i = 0; i < in_size; i++) dx[c * in_size + i] = 0;
-    for (int row = 0; row < s.out_rows; row++)
-      for (int col = 0; col < s.out_cols; col++) {
-        const int64_t out = ((c * s.out_rows + row) * s.out_cols + col) * lanes;
-        for (int ky = 0; ky < s.kernel_rows; ky++)
-          for (int kx = 0; kx < s.kernel_cols; kx++) {
-            const int r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
-            if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
-            T* to = dx + c * in_size + (r * (int64_t)s.in_cols + q) * lanes;
-            const uint8_t tap = uint8_t(ky * s.kernel_cols + kx);
-            for (int64_t n = 0; n < lanes; n++) to[n] += winner[out + n] == tap ? g[out + n] : T(0);
-          }
-      }
   }
 }

@@ -10,6 +10,7 @@ namespace regrow {
 namespace avx2 {
 #include "stencil.inl"
 #include "glue.inl"
+#include "pool.inl"
 #include "images.inl"
 #include "twister.inl"
 #include "optimizer.inl"

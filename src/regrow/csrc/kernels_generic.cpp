@@ -5,6 +5,7 @@ namespace regrow {
 namespace generic {
 #include "stencil.inl"
 #include "glue.inl"
+#include "pool.inl"
 #include "images.inl"
 #include "twister.inl"
 #include "optimizer.inl"

@@ -250,6 +250,42 @@ void check_glue(const Kernels<T>& k) {
   expect_near<double>("pooled gradient", {passed}, {total});
 }
 
+// Max pooling against the plain definition: windows that tile the map, overlap, hang over its border; many and few lanes.
+template <class T>
+void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
+  const int64_t in = (int64_t)s.channels * s.in_rows * s.in_cols * lanes, out = (int64_t)s.channels * s.out_rows * s.out_cols * lanes;
+  const auto x = random_values<T>(in), grad = random_values<T>(out);
+  std::vector<T> y(out), dx(in, T(7)), most(out), spread(in);
+  std::vector<uint8_t> winner(out);
+  for (int64_t o = 0; o < out; o++) {
+    const int64_t n = o % lanes, col = o / lanes % s.out_cols, row = o / lanes / s.out_cols % s.out_rows, c = o / lanes / s.out_cols / s.out_rows;
+    int64_t best = -1;
+    for (int ky = 0; ky < s.kernel_rows; ky++)
+      for (int kx = 0; kx < s.kernel_cols; kx++) {
+        const int64_t r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
+        if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
+        const int64_t i = ((c * s.in_rows + r) * s.in_cols + q) * lanes + n;
+        if (best < 0 || x[i] > x[best]) best = i;
+      }
+    most[o] = x[best];
+    spread[best] += grad[o];
+  }
+  k.max_pool(s, x.data(), y.data(), winner.data(), lanes, 0, 1);
+  k.max_pool_backward(s, grad.data(), winner.data(), dx.data(), lanes, 0, 1);
+  expect_near("pool y", y, std::vector<double>(most.begin(), most.end()));
+  expect_near("pool dx", dx, std::vector<double>(spread.begin(), spread.end()));
+}
+
+template <class T>
+void check_pools(const Kernels<T>& k) {
+  for (const int64_t lanes : {1, 5, 8, 13, 16}) {
+    check_pool(k, {2, 6, 4, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1}, lanes);
+    check_pool(k, {2, 7, 5, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1}, lanes);
+    check_pool(k, {3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1}, lanes);
+    check_pool(k, {1, 9, 8, 5, 4, 3, 3, 1, 1, 0, 0, 2, 2}, lanes);
+  }
+}
+
 // The gradient of batch norm with a ReLU behind it, which passes where the output is NaN; channels of whole vectors and a rest.
 template <class T>
 void check_norm(const Kernels<T>& k, bool training) {
@@ -428,6 +464,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check(kernels, unpadded_case(), 2);
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_glue(kernels);
+  check_pools(kernels);
   for (bool training : {true, false}) check_norm(kernels, training);
   check_images(kernels);
   for (int64_t rows : {1, 7, 8, 13, 64})
