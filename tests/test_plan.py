@@ -49,6 +49,19 @@ def test_rows_follow_the_model_and_say_why():
     assert plan.density == pytest.approx(handle.density)
 
 
+def test_dense_weights_are_those_of_layers_outside_the_budget():
+    *_, partly = table(scope=["@last"])
+    *_, fully = table()
+    assert (partly.dense_weights, fully.dense_weights) == (60, 0)
+
+
+def test_the_share_of_macs_is_that_of_the_present_weights():
+    _, handle, plan = table(density=0.5)
+    whole = {row.layer: row.macs for row in table(density=1.0)[2] if row.sparse}
+    assert plan.macs_share == pytest.approx(sum(row.macs for row in plan if row.sparse) / sum(whole.values()))
+    assert handle.plan().macs_share is None, "without an example nothing is counted"
+
+
 def test_macs_against_counts_by_hand():
     """One sample of 3x8x8: conv -> 8x3x3, up -> 4x6x6, depthwise 4x6x6, tokens on 4 rows, head on one."""
     *_, plan = table(density=1.0)

@@ -59,10 +59,10 @@ class Plan:
         return sum(r.nonzeros for r in self.weights() if not r.sparse)
 
     @property
-    def macs_share(self) -> float:
-        """Multiply-accumulates of the sparse layers' present weights, as a share of all their weights'."""
+    def macs_share(self) -> float | None:
+        """Multiply-accumulates of the sparse layers' present weights, as a share of all their weights'; None where none were counted."""
         counted = [(r.macs, r.density) for r in self.rows if r.sparse and r.macs is not None]
-        return sum(macs for macs, _ in counted) / sum(macs / density for macs, density in counted)
+        return sum(macs for macs, _ in counted) / sum(macs / density for macs, density in counted) if counted else None
 
     def __rich__(self) -> Any:
         """The table for a terminal or notebook."""

@@ -47,8 +47,9 @@ def test_failures_are_listed_and_set_the_exit_code(tmp_path, fake, capsys):
     out = capsys.readouterr().out
     message, first, second = out[out.index("failed twice") :].splitlines()[:3]
     assert message == "failed twice: out of luck"
-    assert first.startswith("    lenet300-sparse-momentum-0.05-s1-")
-    assert second.startswith("    lenet300-sparse-momentum-0.05-s2-")
+    assert first.startswith(f"    {tmp_path}/lenet300-sparse-momentum-0.05-s1-")
+    assert second.startswith(f"    {tmp_path}/lenet300-sparse-momentum-0.05-s2-")
+    assert first.endswith("/output.txt")
     assert "1 of 3 runs finished" in out
 
 

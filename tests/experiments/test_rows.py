@@ -44,6 +44,16 @@ def test_rows_are_added_replaced_and_sorted(tmp_path):
     assert read_runs(path) == again
 
 
+def test_measured_speedups_outlive_the_same_run_without_them(tmp_path):
+    job = Job(BASE)
+    finish(job, tmp_path, speedup={"both": 3.0})
+    measured = row_of(job.config, tmp_path / job.key)
+    plain = {key: None if key.startswith("speedup") else value for key, value in measured.items()}
+    add_runs(tmp_path / "runs.csv", [measured])
+    (row,) = add_runs(tmp_path / "runs.csv", [{**plain, "test_error": 1.5}])
+    assert (row["speedup_both"], row["speedup_weights"], row["test_error"]) == ("3.0", "", "1.5")
+
+
 def test_writing_twice_gives_the_same_bytes(tmp_path):
     path = tmp_path / "runs.csv"
     add_runs(path, [row(tmp_path)])

@@ -152,7 +152,7 @@ class TestRunJob:
 
         return install
 
-    def test_a_failure_names_the_last_line_and_where_to_look(self, tmp_path, command):
+    def test_a_failure_names_the_last_line_and_keeps_all_of_them(self, tmp_path, command):
         command("print('first'); raise SystemExit('cannot be')")
         outcome = run_job(JOBS[0], tmp_path, 1)
         assert outcome.error == "exit code 1: cannot be"

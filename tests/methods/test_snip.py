@@ -33,6 +33,14 @@ def test_weights_may_be_drawn_anew_without_touching_the_global_generator():
     assert not torch.equal(fresh[0].weight, kept[0].weight)
 
 
+def test_fresh_weights_follow_the_models_own_rule():
+    plain, _ = masks_of("dense", 1.0, calibration=None)
+    fresh, _ = masks_of("snip", 1.0, reinitialise=True)
+    weights = [(dict(plain.named_parameters())[name], dict(fresh.named_parameters())[name]) for name in SPARSE]
+    assert all(torch.equal(a.flatten().sort().values, b.flatten().sort().values) for a, b in weights)
+    assert not any(torch.equal(a, b) for a, b in weights)
+
+
 def test_calibration_is_asked_for_and_checked():
     with pytest.raises(ConfigurationError, match="calibration=lambda"):
         masks_of("snip", calibration=None)

@@ -56,8 +56,10 @@ def test_half_a_run_is_not_taken_for_the_whole(tmp_path):
     run = Run(replace(CONFIG, measure_speedup=False), tmp_path)
     run.view = _StopAt(2)
     run.train()
+    before = (tmp_path / "config.toml").read_text()
     with pytest.raises(ConfigurationError, match="holds a run without measure_speedup"):
         MeasuredRun(CONFIG, tmp_path)
+    assert (tmp_path / "config.toml").read_text() == before
 
 
 def test_compiled_networks_cannot_be_measured(tmp_path):

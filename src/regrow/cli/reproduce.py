@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace, experiment: Experiment, cells: list[Cell],
     _show(experiment, done, results)
     if options.epochs is not None:
         print(f"note: {options.epochs} epochs; the paper's values are for those of its own setting")
-    return 0 if options.tables_only else conclude(done.outcomes, results)
+    return 0 if options.tables_only else conclude(done.outcomes, folder, results)
 
 
 def _show(experiment: Experiment, done: Reproduction, results: Path) -> None:

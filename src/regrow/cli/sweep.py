@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             outcomes = sweep(jobs, options.out, executor, watch)
     except KeyboardInterrupt:
         return stopped()
-    return conclude(outcomes, options.out)
+    return conclude(outcomes, options.out, options.out)
 
 
 @contextmanager
@@ -91,8 +91,8 @@ def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
         signal.signal(signal.SIGTERM, before)
 
 
-def conclude(outcomes: list[Outcome], folder: Path) -> int:
-    """List failures, each message once; exit code 1 if there are any."""
+def conclude(outcomes: list[Outcome], folder: Path, results: Path) -> int:
+    """List failures, each message once, and where to look; exit code 1 if there are any."""
     from regrow.experiments.sweep import OUTPUT
 
     failed = [outcome for outcome in outcomes if outcome.error]
@@ -100,10 +100,10 @@ def conclude(outcomes: list[Outcome], folder: Path) -> int:
         print(f"failed twice: {message}")
         for outcome in failed:
             if outcome.error == message:
-                print(f"    {outcome.job.key}/{OUTPUT}")
+                print(f"    {folder / outcome.job.key / OUTPUT}")
     diverged = sum(bool(outcome.diverged) for outcome in outcomes)
     aside = f", {diverged} diverged" if diverged else ""
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished{aside}; rows in {folder / 'runs.csv'}")
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs finished{aside}; rows in {results / 'runs.csv'}")
     return 1 if failed else 0
 
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>, with -<max steps> if given)",
+        help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>, with -<max steps> and -measured if given)",
     )
     parser.add_argument("--list", action="store_true", help="list the presets and stop")
     parser.add_argument("--show", action="store_true", help="print the effective configuration and stop")

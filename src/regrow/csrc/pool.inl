@@ -20,7 +20,8 @@ REGROW_INLINE void over_lanes(int64_t lanes, Eight eight, One one) {
   for (; n < lanes; n++) one(n);
 }
 
-// The taps of a window that fall inside the map, and where they read from its first position on.
+// The taps of a window that fall inside the map, and where they read from its first position on. Callers see to it that every window has
+// one, and at most kMostTaps.
 struct Window {
   int count = 0;
   int64_t at[kMostTaps];
@@ -58,16 +59,16 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
   const int64_t in_size = (int64_t)s.in_rows * s.in_cols * lanes, out_size = (int64_t)s.out_rows * s.out_cols * lanes;
   for (int64_t c = mine.begin; c < mine.end; c++)
     for_each_window(s, lanes, [&](const Window& w, int64_t in, int64_t out) {
-      const T* from = x + c * in_size + in;
+      const T* from = x + c * in_size;
       T* best = y + c * out_size + out;
       uint8_t* where = winner + c * out_size + out;
       over_lanes(
           lanes,
           [&](int64_t n) {
-            Vec<T> most = loose(from + w.at[0] + n);
+            Vec<T> most = loose(from + (in + w.at[0] + n));
             Taps<T> tap = Taps<T>{} + w.tap[0];
             for (int t = 1; t < w.count; t++) {
-              const Vec<T> next = loose(from + w.at[t] + n);
+              const Vec<T> next = loose(from + (in + w.at[t] + n));
               const Taps<T> better = ~(next <= most) & (most == most);
               most = better ? next : most;
               tap = better ? Taps<T>{} + w.tap[t] : tap;
@@ -76,9 +77,9 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
             *reinterpret_cast<EightBytes*>(where + n) = __builtin_convertvector(tap, EightBytes);
           },
           [&](int64_t n) {
-            best[n] = from[w.at[0] + n], where[n] = w.tap[0];
+            best[n] = from[in + w.at[0] + n], where[n] = w.tap[0];
             for (int t = 1; t < w.count; t++) {
-              const T next = from[w.at[t] + n];
+              const T next = from[in + w.at[t] + n];
               if (!(next <= best[n]) && best[n] == best[n]) best[n] = next, where[n] = w.tap[t];
             }
           });
@@ -101,12 +102,12 @@ void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, 
     if (!tiles)
       for (int64_t i = 0; i < in_size; i++) dx[c * in_size + i] = 0;
     for_each_window(s, lanes, [&](const Window& w, int64_t in, int64_t out) {
-      T* to = dx + c * in_size + in;
+      T* to = dx + c * in_size;
       const T* grad = g + c * out_size + out;
       const uint8_t* where = winner + c * out_size + out;
       if (!tiles) {
         for (int t = 0; t < w.count; t++)
-          for (int64_t n = 0; n < lanes; n++) to[w.at[t] + n] += where[n] == w.tap[t] ? grad[n] : T(0);
+          for (int64_t n = 0; n < lanes; n++) to[in + w.at[t] + n] += where[n] == w.tap[t] ? grad[n] : T(0);
         return;
       }
       over_lanes(
@@ -114,10 +115,10 @@ void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, 
           [&](int64_t n) {
             const Vec<T> value = loose(grad + n);
             const Taps<T> tap = __builtin_convertvector(*reinterpret_cast<const EightBytes*>(where + n), Taps<T>);
-            for (int t = 0; t < w.count; t++) loose(to + w.at[t] + n) = tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{};
+            for (int t = 0; t < w.count; t++) loose(to + (in + w.at[t] + n)) = tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{};
           },
           [&](int64_t n) {
-            for (int t = 0; t < w.count; t++) to[w.at[t] + n] = where[n] == w.tap[t] ? grad[n] : T(0);
+            for (int t = 0; t < w.count; t++) to[in + w.at[t] + n] = where[n] == w.tap[t] ? grad[n] : T(0);
           });
     });
   }

@@ -57,7 +57,7 @@ def reproduce(
         shown: cells of tables and figures as far as ``runs.csv`` has them; by default those that are run.
     """
     outcomes = run_cells(experiment, cells, seeds, folder, executor, watcher)
-    done = collect(experiment, cells, seeds, folder, results, shown, trains=True)
+    done = collect(experiment, cells, seeds, folder, results, shown, measures=True)
     return replace(done, outcomes=outcomes)
 
 
@@ -82,11 +82,11 @@ def collect(
     folder: Path,
     results: Path,
     shown: Sequence[Cell] | None = None,
-    trains: bool = False,
+    measures: bool = False,
 ) -> Reproduction:
     """Add the finished runs to ``runs.csv``, and write tables and figures of all the rows there that belong to shown cells.
 
-    Further analyses train what they lack (the growth window's first masks) only if ``trains``.
+    Further analyses run networks for what they lack (first masks of the growth window, channels of features) only if ``measures``.
     """
     shown = list(cells if shown is None else shown)
     results.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def collect(
         for ending, form in (("csv", as_csv), ("md", as_markdown), ("tex", as_latex)):
             write_atomically(results / f"table.{ending}", form(table).encode())
         draw(experiment, table, results)
-        texts = analyses.run(analyses.Material(experiment, shown, list(seeds), table, every, folder, results, trains))
+        texts = analyses.run(analyses.Material(experiment, shown, list(seeds), table, every, folder, results, measures))
     return Reproduction(table, texts, [])
 
 

@@ -16,11 +16,12 @@ from regrow.experiments.columns import write_table
 from regrow.files import held
 from regrow.training.metrics import DIVERGED, at_chance, read_rows
 
+_SPEEDUPS = tuple(f"speedup_{name}" for name in ESTIMATES)
 COLUMNS = (
     "model", "data", "method", "density", "seed", "epochs", "max_steps", "steps", "execution", "window_tolerance", "options", "other",
     "scope", "distribution", "batch", "lr", "momentum", "weight_decay", "test_error", "test_accuracy", "test_top5", "nonzeros", "weights",
     "dense_weights", "macs_share", "seconds", "processor_seconds", "threads", "processor", "torch", "regrow", "code", "identity",
-    *(f"speedup_{name}" for name in ESTIMATES),
+    *_SPEEDUPS,
 )  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -122,10 +123,17 @@ def read_runs(path: Path) -> list[dict[str, str]]:
 
 
 def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
-    """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file."""
-    new = {_run(row): dict(row) for row in rows}
+    """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file.
+
+    Speed-ups stay where the same run without measuring them comes later.
+    """
     with held(path.parent):
-        known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())} | new
+        known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
+        for row in rows:
+            kept = {
+                key: value for key, value in known.get(_run(row), {}).items() if key in _SPEEDUPS and not row.get(key)
+            }
+            known[_run(row)] = {**row, **kept}
         write_table(path, COLUMNS, sorted(known.values(), key=_order))
         return read_runs(path)
 

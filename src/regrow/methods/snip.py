@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regrow import randomness
 from regrow.methods.method import Method
 from regrow.methods.saliency import averaged, gradients
 from regrow.topology.initial import Setup, globally_largest
@@ -19,7 +18,8 @@ def method(reinitialise: bool = False) -> Method:
     Pass ``calibration=lambda: loss_function(model(inputs), targets)`` with one training batch. Every layer keeps at least one weight.
 
     Args:
-        reinitialise: draw fresh weights after scoring, as the authors do (``reset_parameters`` of each sparse layer's module).
+        reinitialise: train from fresh weights after scoring, as the authors do: each layer's own in random order, which is a new draw
+            by whatever rule the model has for independent weights.
     """
 
     def initial(setup: Setup) -> list[Tensor]:
@@ -27,7 +27,7 @@ def method(reinitialise: bool = False) -> Method:
             found = gradients(setup, setup.calibration())
         products = averaged(setup, [g * layer.weight for g, layer in zip(found, setup.layers, strict=True)])
         if reinitialise:
-            _reset(setup)
+            _shuffle(setup)
         return globally_largest(setup, [p.abs() for p in products], setup.total)
 
     return Method(
@@ -40,10 +40,8 @@ def method(reinitialise: bool = False) -> Method:
     )
 
 
-def _reset(setup: Setup) -> None:
-    modules = {id(layer.module): layer.module for layer in setup.sparse}
-    with torch.random.fork_rng(devices=[]):
-        torch.random.set_rng_state(randomness.generator(setup.seed, "reinitialise").get_state())
-        for module in modules.values():
-            # Attention keeps its own under a private name.
-            (getattr(module, "reset_parameters", None) or module._reset_parameters)()  # type: ignore[operator]
+@torch.no_grad()
+def _shuffle(setup: Setup) -> None:
+    for layer in setup.layers:
+        order = layer.random("reinitialise").flatten().argsort()
+        layer.weight.copy_(layer.weight.flatten()[order].view(layer.weight.shape))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regrow.analysis.speedup import SpeedupRecorder
-from regrow.config import Config
+from regrow.config import Config, load
 from regrow.errors import ConfigurationError
 from regrow.files import write_atomically
 from regrow.training.evaluation import Scores
@@ -30,14 +30,18 @@ class MeasuredRun(Run):
         self.recorder = SpeedupRecorder(self.parts.network, rerun=config.sparse.execution != "masked")
         self._written = -1
         saved = self.checkpoints.latest() if self.resumed_from is not None else None
-        if saved is None:
-            return
-        if "speedup" not in saved[1]:
+        if saved is not None:
+            self.recorder.load(saved[1]["speedup"])
+
+    def _claim_folder(self) -> None:
+        """Refuse a folder whose run has not measured from its start."""
+        saved = self.folder / "config.toml"
+        if self.checkpoints.paths() and saved.is_file() and not load(saved).measure_speedup:
             raise ConfigurationError(
-                f"{folder} holds a run without measure_speedup: estimates over the rest of it would pass for the whole. "
+                f"{self.folder} holds a run without measure_speedup: estimates over the rest of it would pass for the whole. "
                 "Measure in another folder (--out)"
             )
-        self.recorder.load(saved[1]["speedup"])
+        super()._claim_folder()
 
     def train(self) -> dict[str, Any] | None:
         """Train with the recorder attached."""

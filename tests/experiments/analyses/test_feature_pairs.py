@@ -10,7 +10,8 @@ import pytest
 from torch import nn
 
 from regrow.config import Config, Data, Sparse
-from regrow.experiments.analyses.feature_pairs import _read, _write, pairs
+from regrow.experiments.analyses import feature_pairs
+from regrow.experiments.analyses.feature_pairs import _read, _write, channels_of, pairs
 from regrow.experiments.experiment import Cell, Experiment
 from regrow.experiments.reproduce import collect, reproduce
 from regrow.experiments.rows import row_of
@@ -84,6 +85,21 @@ def test_pairs_are_compared_and_written(tmp_path):
     shutil.rmtree(tmp_path / "runs")
     again = collect(experiment, CELLS, [0], tmp_path / "runs", tmp_path)
     assert again.texts == done.texts, "the stored channels are enough"
+
+
+def test_only_what_is_missing_is_measured(tmp_path, monkeypatch):
+    jobs = [job for cell in CELLS for job in cell.jobs([0])]
+    rows = []
+    for job in jobs:
+        finish(job, tmp_path)
+        rows.append({key: str(value) for key, value in row_of(job.config, tmp_path / job.key).items()})
+    (pair,) = pairs(CELLS, rows)
+    known = {jobs[0].config.identity(): {"relu1": np.array([0.5])}, "another run": {"relu1": np.array([0.2])}}
+    _write(tmp_path / f"{pair.name}-channels.csv", known)
+    monkeypatch.setattr(feature_pairs, "run_specialisation", lambda folder: {"relu1": np.array([len(folder.parts)])})
+    dense, sparse = channels_of(pair, tmp_path, tmp_path, measures=True)
+    assert (dense["relu1"], sparse["relu1"]) == (0.5, len((tmp_path / "x").parts))
+    assert set(_read(tmp_path / f"{pair.name}-channels.csv")) == {*known, jobs[1].config.identity()}
 
 
 def test_channels_are_measured_where_the_runs_are_and_not_by_tables_only(tmp_path):

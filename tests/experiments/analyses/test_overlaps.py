@@ -23,14 +23,14 @@ def test_what_is_known_is_not_measured_again(tmp_path, monkeypatch):
     measured = []
     monkeypatch.setattr(module, "first_overlap", lambda one, other: measured.append(one.seed) or 0.5)
     path = tmp_path / "overlaps.csv"
-    assert overlaps(FULL, SHORT, [0, 3], path, trains=False) == {}
-    assert overlaps(FULL, SHORT, [0], path, trains=True) == {0: 0.5}
-    assert overlaps(FULL, SHORT, [0, 3], path, trains=True) == {0: 0.5, 3: 0.5}
-    assert overlaps(replace(FULL, epochs=4), replace(SHORT, epochs=4), [0], path, trains=False) == {}
+    assert overlaps(FULL, SHORT, [0, 3], path, measures=False) == {}
+    assert overlaps(FULL, SHORT, [0], path, measures=True) == {0: 0.5}
+    assert overlaps(FULL, SHORT, [0, 3], path, measures=True) == {0: 0.5, 3: 0.5}
+    assert overlaps(replace(FULL, epochs=4), replace(SHORT, epochs=4), [0], path, measures=False) == {}
     assert measured == [0, 3]
 
 
 def test_another_table_is_refused(tmp_path):
     (tmp_path / "overlaps.csv").write_text("a,b\n1,2\n")
     with pytest.raises(StateError, match="not a table of overlaps"):
-        overlaps(FULL, SHORT, [0], tmp_path / "overlaps.csv", trains=False)
+        overlaps(FULL, SHORT, [0], tmp_path / "overlaps.csv", measures=False)

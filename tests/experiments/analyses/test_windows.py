@@ -45,21 +45,21 @@ class TestDescription:
         monkeypatch.setattr(overlaps, "first_overlap", first_overlap)
         return asked
 
-    def material(self, tmp_path, trains, seeds=(0, 1)):
+    def material(self, tmp_path, measures, seeds=(0, 1)):
         experiment = find("growth-window")
         cells, rows = experiment.chosen("lenet300", None, None), []
         for job in (job for cell in cells for job in cell.jobs(seeds)):
             finish(job, tmp_path, 1.5 + 0.1 * job.config.seed * job.config.sparse.window_tolerance)
             rows.append(row_of(job.config, tmp_path / job.key))
-        return Material(experiment, cells, list(seeds), [], rows, tmp_path, tmp_path, trains)
+        return Material(experiment, cells, list(seeds), [], rows, tmp_path, tmp_path, measures)
 
     def test_nothing_is_trained_for_tables_alone(self, tmp_path, trained):
-        assert "| lenet300 | 2 | not measured |" in describe(self.material(tmp_path, trains=False))
+        assert "| lenet300 | 2 | not measured |" in describe(self.material(tmp_path, measures=False))
         assert trained == []
 
     def test_overlaps_are_measured_once(self, tmp_path, trained):
-        for trains in (True, True, False):
-            assert "| lenet300 | 2 | 99.000 .. 99.100 |" in describe(self.material(tmp_path, trains))
+        for measures in (True, True, False):
+            assert "| lenet300 | 2 | 99.000 .. 99.100 |" in describe(self.material(tmp_path, measures))
         assert trained == [(0, "masked", "masked"), (1, "masked", "masked")]
-        more = describe(self.material(tmp_path, trains=False, seeds=(0, 1, 2)))
+        more = describe(self.material(tmp_path, measures=False, seeds=(0, 1, 2)))
         assert "| lenet300 | 3 | 99.000 .. 99.100 (2 of 3) |" in more

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -254,7 +255,12 @@ void check_glue(const Kernels<T>& k) {
 template <class T>
 void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
   const int64_t in = (int64_t)s.channels * s.in_rows * s.in_cols * lanes, out = (int64_t)s.channels * s.out_rows * s.out_cols * lanes;
-  const auto x = random_values<T>(in), grad = random_values<T>(out);
+  auto x = random_values<T>(in);
+  const auto grad = random_values<T>(out);
+  for (int64_t i = 0; i < in; i++) {
+    if (i % 3 == 0) x[i] = T(0.5);  // ties: the first wins
+    if (i % 11 == 0) x[i] = std::numeric_limits<T>::quiet_NaN();
+  }
   std::vector<T> y(out), dx(in, T(7)), most(out), spread(in);
   std::vector<uint8_t> winner(out);
   for (int64_t o = 0; o < out; o++) {
@@ -265,13 +271,15 @@ void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
         const int64_t r = row * s.stride_rows - s.pad_rows + ky * s.dilation_rows, q = col * s.stride_cols - s.pad_cols + kx * s.dilation_cols;
         if (r < 0 || r >= s.in_rows || q < 0 || q >= s.in_cols) continue;
         const int64_t i = ((c * s.in_rows + r) * s.in_cols + q) * lanes + n;
-        if (best < 0 || x[i] > x[best]) best = i;
+        if (best < 0 || x[i] > x[best] || (std::isnan(x[i]) && !std::isnan(x[best]))) best = i;
       }
     most[o] = x[best];
     spread[best] += grad[o];
   }
   k.max_pool(s, x.data(), y.data(), winner.data(), lanes, 0, 1);
   k.max_pool_backward(s, grad.data(), winner.data(), dx.data(), lanes, 0, 1);
+  for (int64_t o = 0; o < out; o++)
+    if (std::isnan(most[o]) && std::isnan(y[o])) most[o] = y[o] = T(0);  // NaN equals nothing
   expect_near("pool y", y, std::vector<double>(most.begin(), most.end()));
   expect_near("pool dx", dx, std::vector<double>(spread.begin(), spread.end()));
 }

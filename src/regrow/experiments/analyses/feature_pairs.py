@@ -65,13 +65,14 @@ def _by_seed(cell: Cell, rows: Sequence[Row]) -> dict[int, Row]:
 
 
 def channels_of(pair: Pair, folder: Path, results: Path, measures: bool) -> tuple[Channels, Channels] | None:
-    """S of the channels of both networks as kept in the results, or measured from the run folders if ``measures``."""
-    path, jobs = results / f"{pair.name}-channels.csv", (pair.dense, pair.sparse)
+    """S of the channels of both networks as kept in the results; ``measures`` says whether run folders may provide what is missing."""
+    path = results / f"{pair.name}-channels.csv"
     known = _read(path)
-    if not all(job.config.identity() in known for job in jobs):
-        if not measures or not all(is_finished(job, folder) for job in jobs):
+    missing = [job for job in (pair.dense, pair.sparse) if job.config.identity() not in known]
+    if missing:
+        if not measures or not all(is_finished(job, folder) for job in missing):
             return None
-        known = {job.config.identity(): run_specialisation(folder / job.key) for job in jobs}
+        known |= {job.config.identity(): run_specialisation(folder / job.key) for job in missing}
         _write(path, known)
     return known[pair.dense.config.identity()], known[pair.sparse.config.identity()]
 

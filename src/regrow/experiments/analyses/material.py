@@ -13,7 +13,7 @@ from regrow.experiments.tables import Line
 
 @dataclass(frozen=True)
 class Material:
-    """Everything an analysis may need: all cells shown, the seeds asked for; ``trains``: may it run networks for what it lacks."""
+    """Everything an analysis may need: all cells shown, the seeds asked for; ``measures``: may it run networks for what it lacks."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -22,4 +22,4 @@ class Material:
     rows: Sequence[Row]
     folder: Path
     results: Path
-    trains: bool = False
+    measures: bool = False

@@ -21,7 +21,7 @@ COLUMNS = ("model", "data", "epochs", "seed", "overlap", "whole", "windowed")
 Pair = tuple[str, str]
 
 
-def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, trains: bool) -> dict[int, float]:
+def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, measures: bool) -> dict[int, float]:
     """Seed -> overlap of a run with full momentum and one with the window.
 
     Args:
@@ -29,13 +29,13 @@ def overlaps(whole: Config, windowed: Config, seeds: Iterable[int], path: Path, 
         windowed: the run with the window.
         seeds: wanted.
         path: where overlaps are kept, by the identities of both runs.
-        trains: whether those that are missing are measured, and added to the file; else they are left out.
+        measures: whether those that are missing are measured, and added to the file; else they are left out.
     """
     known, found = _read(path), {}
     for seed in seeds:
         one, other = replace(whole, seed=seed), replace(windowed, seed=seed)
         pair = one.identity(), other.identity()
-        if pair not in known and trains:
+        if pair not in known and measures:
             what = {"model": one.model, "data": one.data.name, "epochs": one.epochs, "seed": seed}
             measured = {**what, "overlap": first_overlap(one, other), "whole": pair[0], "windowed": pair[1]}
             with held(path.parent):

@@ -32,7 +32,7 @@ def _features_of(pair: Pair, material: Material) -> str:
 
     if not pair.learned:
         return _COLLAPSED
-    found = channels_of(pair, material.folder, material.results, material.trains)
+    found = channels_of(pair, material.folder, material.results, material.measures)
     if found is None:
         return _NOT_MEASURED
     return described(pair.model, analyse_pair(pair, *found, material.results))

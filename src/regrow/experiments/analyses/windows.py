@@ -29,7 +29,7 @@ def describe(material: Material) -> str:
         if len(pairs) < 2:
             continue
         arms = _masked(whole.config), _masked(windowed.config)
-        found = overlaps(*arms, pairs, material.results / "overlaps.csv", material.trains)
+        found = overlaps(*arms, pairs, material.results / "overlaps.csv", material.measures)
         differences = [ours - theirs for ours, theirs in pairs.values()]
         mean, t_test, wilcoxon = summarise(differences), *paired_test(differences)
         rows.append(
