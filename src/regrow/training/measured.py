@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regrow.analysis.speedup import SpeedupRecorder
-from regrow.config import Config, load
+from regrow.config import Config
 from regrow.errors import ConfigurationError
 from regrow.files import write_atomically
 from regrow.training.evaluation import Scores
@@ -33,15 +33,14 @@ class MeasuredRun(Run):
         if saved is not None:
             self.recorder.load(saved[1]["speedup"])
 
-    def _claim_folder(self) -> None:
-        """Refuse a folder whose run has not measured from its start."""
-        saved = self.folder / "config.toml"
-        if self.checkpoints.paths() and saved.is_file() and not load(saved).measure_speedup:
+    def _refuse_other(self, saved: Config) -> None:
+        """Refuse also a run that has not measured from its start."""
+        super()._refuse_other(saved)
+        if not saved.measure_speedup:
             raise ConfigurationError(
                 f"{self.folder} holds a run without measure_speedup: estimates over the rest of it would pass for the whole. "
                 "Measure in another folder (--out)"
             )
-        super()._claim_folder()
 
     def train(self) -> dict[str, Any] | None:
         """Train with the recorder attached."""

@@ -367,15 +367,18 @@ class Run:
         """Write configuration and environment, but never over those of another run."""
         saved = self.folder / "config.toml"
         if self.checkpoints.paths() and saved.is_file():
-            other = load_configuration(saved)
-            if other.identity() != self.config.identity():
-                raise self._other_configuration(f" ({differences(other, self.config)})")
+            self._refuse_other(load_configuration(saved))
         self.processes.wait()
         if self.processes.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / "config.toml", to_toml(self.config).encode())
             write_atomically(self.folder / "environment.json", json.dumps(describe(), indent=1).encode())
         self.processes.wait()
+
+    def _refuse_other(self, saved: Config) -> None:
+        """Refuse to continue a run with another configuration."""
+        if saved.identity() != self.config.identity():
+            raise self._other_configuration(f" ({differences(saved, self.config)})")
 
     def _notify(self, event: str, *arguments: Any) -> None:
         if self.view is not None and self.processes.leads:

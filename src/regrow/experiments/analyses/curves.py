@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from regrow.experiments.analyses.material import Material
 from regrow.experiments.columns import read_table, write_table
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import is_finished
@@ -13,9 +14,6 @@ from regrow.experiments.tables import markdown
 from regrow.figure import blank, save
 from regrow.files import held
 from regrow.training.metrics import read_rows
-
-if TYPE_CHECKING:
-    from regrow.experiments.analyses.material import Material
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
 HEADER = ("model", "setting", "weights %", "steps", "training loss", "validation accuracy %", "test accuracy %")

@@ -10,7 +10,7 @@ import io
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ def pairs(cells: Sequence[Cell], rows: Sequence[Row]) -> Iterator[Pair]:
             continue
         first, second = (_by_seed(cell, rows) for cell in (dense, thin))
         for seed in sorted(first.keys() & second.keys()):
-            jobs = (Job(replace(cell.config, seed=seed), cell.label) for cell in (dense, thin))
+            jobs = (cell.jobs([seed])[0] for cell in (dense, thin))
             yield Pair(thin.model, seed, *jobs, learned=learned(first[seed]) and learned(second[seed]))
 
 

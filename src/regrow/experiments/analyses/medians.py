@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
 
+from regrow.experiments.analyses.material import Material
 from regrow.experiments.experiment import Cell, split_label
 from regrow.experiments.tables import markdown, number
 from regrow.experiments.targets import SENSITIVITY_MEDIANS
-
-if TYPE_CHECKING:
-    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:

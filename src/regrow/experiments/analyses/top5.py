@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from regrow.analysis.statistics import summarise
+from regrow.experiments.analyses.material import Material
 from regrow.experiments.experiment import Cell
 from regrow.experiments.tables import markdown, number, with_se
 from regrow.experiments.targets import IMAGENET_TOP5
-
-if TYPE_CHECKING:
-    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regrow.analysis.statistics import Z95, Summary, summarise
+from regrow.experiments.analyses.material import Material
 from regrow.experiments.figures import ERROR
 from regrow.experiments.rows import Row
 from regrow.experiments.tables import Line, markdown, with_se
 from regrow.figure import blank, save
-
-if TYPE_CHECKING:
-    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:

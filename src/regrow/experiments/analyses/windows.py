@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from regrow.analysis.statistics import paired_test, summarise
 from regrow.config import Config
+from regrow.experiments.analyses.material import Material
 from regrow.experiments.analyses.overlaps import overlaps
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, of_setting
 from regrow.experiments.tables import markdown, with_se
-
-if TYPE_CHECKING:
-    from regrow.experiments.analyses.material import Material
 
 
 def describe(material: Material) -> str:
