@@ -69,7 +69,7 @@ def _row(line: Line) -> tuple[str, ...]:
         with_se(ours.mean, ours.se),
         with_se(paper.error, paper.se) if paper else "",
         number(line.difference, "+.1f"),
-        line.execution,
+        line.computed,
     )
 
 

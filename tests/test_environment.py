@@ -10,7 +10,7 @@ import torch
 
 import regrow
 from regrow import allocator
-from regrow.environment import code, cores, describe, processor_name
+from regrow.environment import code, cores, describe, gpus, processor_name
 
 
 def test_describe_is_json_and_names_versions():
@@ -38,6 +38,17 @@ def test_cores_are_those_that_this_process_may_use(monkeypatch):
     assert cores() == 2
     monkeypatch.delattr(os, "sched_getaffinity")
     assert cores() == os.cpu_count()
+
+
+def test_gpus_are_named_as_the_environment_names_them(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    assert gpus() == ["3", "GPU-5"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpus() == []
 
 
 def test_keep_buffers_says_whether_it_worked(monkeypatch):

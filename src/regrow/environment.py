@@ -54,6 +54,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def gpus() -> list[str]:
+    """GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[:count] if given else [str(number) for number in range(count)]
+
+
 def kernels() -> str:
     """Which native kernels sparse execution would run here."""
     from regrow.execution import available, instruction_set

@@ -11,7 +11,7 @@ from tests.experiments.fakes import FakeExecutor
 @pytest.fixture
 def fake(monkeypatch):
     executor = FakeExecutor()
-    monkeypatch.setattr("regrow.experiments.sweep.LocalExecutor", lambda slots: executor)
+    monkeypatch.setattr("regrow.experiments.sweep.LocalExecutor", lambda slots, gpus: executor)
     monkeypatch.setenv("COLUMNS", "80")
     return executor
 
@@ -56,7 +56,7 @@ def test_results_apart_and_tables_only(tmp_path, fake, capsys):
     count = len(fake.ran)
     assert main(["reproduce", "ablation", *narrow, *where, "--tables-only"]) == 0
     assert len(fake.ran) == count
-    assert (tmp_path / "results" / "table.md").read_text().count("sparse, window 0.001") == 4
+    assert (tmp_path / "results" / "table.md").read_text().count("| sparse, window 0.001 |") == 2
     assert not any(path.is_dir() for path in (tmp_path / "results").iterdir())
 
 

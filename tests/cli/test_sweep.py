@@ -20,7 +20,7 @@ from tests.experiments.fakes import FakeExecutor, finish
 @pytest.fixture
 def fake(monkeypatch):
     executor = FakeExecutor()
-    monkeypatch.setattr("regrow.experiments.sweep.LocalExecutor", lambda slots: executor)
+    monkeypatch.setattr("regrow.experiments.sweep.LocalExecutor", lambda slots, gpus: executor)
     return executor
 
 
@@ -34,6 +34,12 @@ def test_a_grid_is_run_and_summed_up(tmp_path, fake, capsys):
     ]
     assert f"4 of 4 runs finished; rows in {tmp_path / 'runs.csv'}" in capsys.readouterr().out
     assert fake.stops == 1
+
+
+def test_the_configuration_has_a_seed_too(tmp_path, fake):
+    assert main(["sweep", "demo", "--seed", "3", "--out", str(tmp_path)]) == 0
+    assert main(["sweep", "demo", "--seed", "3", "--seeds", "4,5", "--out", str(tmp_path)]) == 0
+    assert [job.config.seed for job in fake.ran] == [3, 4, 5]
 
 
 def test_failures_are_listed_and_set_the_exit_code(tmp_path, fake, capsys):

@@ -173,6 +173,12 @@ class TestNarrowing:
         assert {c.density for c in cells} == {density, 1.0}
         assert {c.model for c in cells if c.density == 1} == {c.model for c in cells if c.density == density}
 
+    def test_a_momentum_is_nothing_without_the_anchor_and_prune_rates_compare_with_nothing(self):
+        momenta = find("sensitivity").chosen("vgg16-d", settings=["momentum 0.5 sparse"])
+        assert {c.label for c in momenta} == {f"momentum {m} {kind}" for m in (0.5, 0.9) for kind in ("sparse", "dense")}
+        rates = find("sensitivity").chosen(settings=["prune rate 0.2"])
+        assert {c.label for c in rates} == {"prune rate 0.2 cosine", "prune rate 0.2 linear"}
+
     def test_elsewhere_only_what_was_asked_for_runs(self):
         assert {c.density for c in find("mnist-compression").chosen(None, [0.05], None)} == {0.05}
 

@@ -16,7 +16,7 @@ def lines(experiment, se=0.03):
     one = experiment.cells()[0].model
     cells = [cell for cell in experiment.cells() if cell.model == one]
     means = [(c.target.error if c.target else 13.0) * random.uniform(0.97, 1.03) for c in cells]
-    return [Line(c, Summary(5, mean, se), "masked, window 0.001") for c, mean in zip(cells, means, strict=True)]
+    return [Line(c, Summary(5, mean, se), "masked") for c, mean in zip(cells, means, strict=True)]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_single_runs_without_targets_and_real_files(tmp_path):
 def test_other_executions_get_curves_of_their_own_and_the_paper_has_one(tmp_path, drawn):
     experiment = EXPERIMENTS["cifar-wrn28"]
     table = lines(experiment)[1:3]
-    both = table + [replace(line, execution="sparse, window 0.001") for line in table]
+    both = table + [replace(line, execution="sparse") for line in table]
     for shown in (both, both[2:]):
         draw(experiment, shown, tmp_path)
         names = [label for label in labels(drawn.pop()) if label.startswith(f"{table[0].cell.label}")]
@@ -92,7 +92,7 @@ def curve(axes, label):
 def test_a_part_of_the_runs_stands_beside_the_papers_whole_curves(tmp_path, drawn):
     experiment = EXPERIMENTS["mnist-methods"]
     cells = [cell for cell in experiment.cells() if cell.label == "set (lenet300)"]
-    draw(experiment, [Line(cells[1], Summary(5, 2.0, 0.1), "sparse, window 0.001")], tmp_path)
+    draw(experiment, [Line(cells[1], Summary(5, 2.0, 0.1), "sparse")], tmp_path)
     (axes,) = drawn[0].axes
     assert len(curve(axes, "set (lenet300) (sparse), ours")[0]) == 1
     assert curve(axes, "set (lenet300), paper")[1] == pytest.approx([cell.target.error for cell in cells])

@@ -50,6 +50,19 @@ def test_runs_that_end_at_other_steps_have_folders_of_their_own():
     assert (short, longer) == (f"{full}-100", f"{full}-200")
 
 
+def test_seeds_are_not_part_of_a_grid():
+    with pytest.raises(ConfigurationError, match=r"--seeds 0,1,2 in place of --grid seed=0,1,2"):
+        parse_grid(["seed=0,1,2"])
+
+
+@pytest.mark.parametrize(
+    ("second", "message"), [("density=0.3", "has density twice: give"), ("sparse.density=0.3", r"twice \(as density\)")]
+)
+def test_a_key_given_twice_is_refused(second, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse_grid(["density=0.1,0.2", second])
+
+
 @pytest.mark.parametrize("text", ["density", "density=", "=0.1", "densiti=0.1"])
 def test_wrong_grids_are_explained(text):
     with pytest.raises(ConfigurationError, match="key"):

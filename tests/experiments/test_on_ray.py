@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -17,14 +19,25 @@ from regrow.experiments.rows import read_runs
 class StandIn:
     """As much of ray as the executor uses."""
 
-    def __init__(self):
-        self.started, self.stopped, self.asked = None, False, []
+    def __init__(self, *nodes):
+        self.started, self.stopped, self.asked, self.cancelled = None, False, [], []
+        self.resources = nodes or ({"CPU": 8.0},)
 
     def is_initialized(self):
         return False
 
     def init(self, **options):
         self.started = options
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": resources} for resources in self.resources]
+
+    def wait(self, tasks, num_returns, timeout):
+        assert num_returns == len(tasks)
+        return tasks[:1], tasks[1:]
+
+    def cancel(self, task):
+        self.cancelled.append(task)
 
     def shutdown(self):
         self.stopped = True
@@ -55,8 +68,30 @@ def test_each_task_asks_for_a_core_per_thread(ray, monkeypatch):
     executor = on_ray.RayExecutor(2)
     assert ray.started["address"] is None
     assert executor.submit(lambda *given: given, "job", "folder", 4).result() == ("job", "folder", 4)
-    assert ray.asked == [{"num_cpus": 4, "max_retries": 0}]
+    assert ray.asked == [{"num_cpus": 4, "num_gpus": 0, "max_retries": 0}]
+
+
+def test_no_task_asks_for_more_than_a_node_has(monkeypatch):
+    ray = StandIn({"CPU": 2.0, "GPU": 1.0}, {"CPU": 6.0}, {})
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    executor = on_ray.RayExecutor(1)
+    assert executor.submit(lambda *given: given, "job", "folder", 16).result() == ("job", "folder", 6)
+    assert ray.asked == [{"num_cpus": 6, "num_gpus": 1, "max_retries": 0}]
+
+
+def test_a_cluster_without_cores_for_tasks_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", StandIn({"memory": 1e9}))
+    with pytest.raises(ConfigurationError, match="no node of the Ray cluster has a CPU"):
+        on_ray.RayExecutor(1)
+
+
+def test_stop_interrupts_what_still_runs_and_only_once(ray):
+    executor = on_ray.RayExecutor(2)
+    for number in range(3):
+        executor.submit(lambda *given: given, number, "folder", 1)
     executor.stop()
+    executor.stop()
+    assert len(ray.cancelled) == 2
     assert ray.stopped
 
 
@@ -72,26 +107,37 @@ def test_without_ray_the_remedy_is_named(monkeypatch):
         on_ray.RayExecutor(2)
 
 
+SWEEP = [sys.executable, "-m", "regrow", "sweep", "demo", "--on", "ray"]
+with_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+
+
+def local():
+    return {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+
+
 @pytest.mark.deep
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+@with_ray
+def test_interrupted_runs_on_a_real_cluster_save(tmp_path):
+    command = [*SWEEP, "--grid", "density=0.05,0.1", "--epochs", "500", "--checkpoint_seconds", "100000"]
+    sweep = subprocess.Popen([*command, "--out", tmp_path], stdout=subprocess.PIPE, text=True, env=local())
+    deadline = time.monotonic() + 200
+    while len(list(tmp_path.glob("*/metrics.jsonl"))) < 2:
+        assert sweep.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not list(tmp_path.glob("*/checkpoints/step-*"))
+    sweep.send_signal(signal.SIGINT)
+    output, _ = sweep.communicate(timeout=200)
+    assert (sweep.returncode, "the same command continues" in output) == (130, True)
+    assert len(list(tmp_path.glob("*/checkpoints/step-*"))) == 2
+
+
+@pytest.mark.deep
+@with_ray
 def test_a_real_local_cluster_runs_a_grid(tmp_path):
     grid = ["--grid", "density=0.05,0.1", "--grid", "option.prune_rate=0.2,0.5"]
-    command = [
-        sys.executable,
-        "-m",
-        "regrow",
-        "sweep",
-        "demo",
-        *grid,
-        "--epochs",
-        "1",
-        "--on",
-        "ray",
-        "--out",
-        tmp_path,
-    ]
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
+    done = subprocess.run(
+        [*SWEEP, *grid, "--epochs", "1", "--out", tmp_path], capture_output=True, text=True, timeout=500, env=local()
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 runs finished" in done.stdout
     rows = read_runs(tmp_path / "runs.csv")

@@ -103,6 +103,32 @@ def test_numbers_may_be_written_otherwise(tmp_path):
     assert of_setting(BASE, [{**read, "density": "5e-2", "epochs": "1.0"}])
 
 
+def test_columns_that_somebody_added_stay(tmp_path):
+    path = tmp_path / "runs.csv"
+    add_runs(path, [row(tmp_path)])
+    header, line = path.read_text().splitlines()
+    path.write_text(f"{header},note\n{line},looked at\n")
+    rows = add_runs(path, [row(tmp_path, error=1.25), row(tmp_path, replace(BASE, seed=1))])
+    assert [(r["seed"], r["note"]) for r in rows] == [("0", "looked at"), ("1", "")]
+    assert rows[0]["test_error"] == "1.25"
+
+
+def test_a_table_without_identities_is_refused(tmp_path):
+    path = tmp_path / "runs.csv"
+    add_runs(path, [row(tmp_path)])
+    path.write_text(path.read_text().replace("identity", "hash"))
+    with pytest.raises(StateError, match="no column identity"):
+        add_runs(path, [row(tmp_path)])
+
+
+def test_the_gpu_is_what_computed(tmp_path):
+    job = Job(BASE)
+    finish(job, tmp_path)
+    path = tmp_path / job.key / "environment.json"
+    path.write_text(path.read_text().replace("{", '{"gpu": "a GPU", ', 1))
+    assert row_of(job.config, tmp_path / job.key)["processor"] == "a GPU"
+
+
 def test_another_table_is_refused(tmp_path):
     (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
     with pytest.raises(StateError, match="not a table of runs"):

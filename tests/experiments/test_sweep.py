@@ -182,6 +182,41 @@ class TestRunJob:
         outcome = run_job(JOBS[0], tmp_path, 3)
         assert "exit code 0: 3 3" in outcome.error, "no result was written, so this is a failure"
 
+    def test_each_of_the_runs_at_once_has_a_gpu_of_its_own(self, tmp_path, command):
+        command("import os, time; time.sleep(0.2); print(os.environ.get('CUDA_VISIBLE_DEVICES'))")
+        executor = LocalExecutor(2, gpus=["3", "GPU-5"])
+        errors = [executor.submit(run_job, job, tmp_path, 1).result().error for job in JOBS[:2]]
+        futures = [executor.submit(run_job, job, tmp_path, 1) for job in JOBS[:2]]
+        assert {error.split()[-1] for error in errors} == {"3", "GPU-5"}
+        assert {future.result().error.split()[-1] for future in futures} == {"3", "GPU-5"}
+
+    def test_more_runs_than_gpus_share_them(self):
+        executor = LocalExecutor(3, gpus=["0", "1"])
+        assert [executor._free.get() for _ in range(3)] == ["0", "1", "0"]
+
+    def test_without_gpus_the_choice_is_left_to_the_environment(self, tmp_path, command, monkeypatch):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        command("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+        assert LocalExecutor(1).submit(run_job, JOBS[0], tmp_path, 1).result().error.endswith(": 7")
+
+    def test_interrupted_it_lets_the_run_save(self, tmp_path, command, monkeypatch):
+        command(
+            "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), print('saved'), sys.exit(0)));"
+            "print('up', flush=True); time.sleep(600)"
+        )
+        output = tmp_path / JOBS[0].key / "output.txt"
+
+        def interrupted(child):
+            while not output.read_text():
+                pass
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "_end_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(JOBS[0], tmp_path, 1)
+        assert output.read_text() == "up\nsaved\n"
+        assert not module._CHILDREN
+
     def test_stop_ends_what_runs_and_starts_nothing_more(self, tmp_path, command):
         command("import time; print('up', flush=True); time.sleep(600)")
         executor = LocalExecutor(1)

@@ -134,6 +134,22 @@ def test_another_number_of_threads_warns(data, tmp_path):
         Run(config, tmp_path)
 
 
+def test_a_run_names_the_code_of_every_part_of_it(data, tmp_path, monkeypatch):
+    config = tiny.config(data, epochs=1)
+    for name, view in (("first", StopAt(3)), ("second", StopAt(5)), ("second", None)):
+        monkeypatch.setattr("regrow.training.run.code", lambda name=name: name)
+        if name == "second" and view is not None:
+            with pytest.warns(UserWarning, match="code = second, saved with first"):
+                run = Run(config, tmp_path, view=view)
+        else:
+            run = Run(config, tmp_path, view=view)
+        result = run.train()
+    assert result["code"] == "first+second"
+    monkeypatch.setattr("regrow.training.run.code", lambda: "third")
+    with pytest.warns(UserWarning, match="code = third"):
+        assert Run(config, tmp_path).code == "first+second", "a finished run has nothing left for other code"
+
+
 def poison(run, step):
     """Let the images of one step be infinite."""
     original = run._train_step

@@ -34,14 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=A,B",
         help="values of a configuration key; repeat for more keys",
     )
-    parser.add_argument("--seeds", default="1", help="a count (5), a range (0-9) or a list (0,3)")
+    parser.add_argument("--seeds", help="a count (5), a range (0-9) or a list (0,3); default: that of the configuration")
     parser.add_argument("--out", type=Path, default=Path("runs/sweep"), help="folder of the sweep")
     add_execution(parser)
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
     """Where and how many at once."""
-    parser.add_argument("--jobs", type=int, help="runs side by side (default: one per core)")
+    parser.add_argument("--jobs", type=int, help="runs side by side (default: one per GPU, else one per core)")
     parser.add_argument(
         "--on",
         choices=("local", "ray"),
@@ -56,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
     from regrow.experiments.sweep import sweep
     from regrow.experiments.watch import SweepWatch
 
-    jobs = expand(read_configuration(options), parse_grid(options.grid), parse_seeds(options.seeds))
+    base = read_configuration(options)
+    seeds = parse_seeds(options.seeds) if options.seeds else [base.seed]
+    jobs = expand(base, parse_grid(options.grid), seeds)
     try:
         with executor_of(options) as executor, SweepWatch() as watch:
             outcomes = sweep(jobs, options.out, executor, watch)
@@ -68,11 +70,12 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
     """Local processes or Ray tasks, stopped at the end; SIGTERM interrupts like Ctrl-C, so that runs save."""
-    from regrow.environment import cores
+    from regrow.environment import cores, gpus
     from regrow.errors import ConfigurationError
     from regrow.experiments.sweep import LocalExecutor
 
-    slots = cores() if options.jobs is None else options.jobs
+    found = gpus()
+    slots = len(found) or cores() if options.jobs is None else options.jobs
     if slots < 1:
         raise ConfigurationError(f"--jobs must be at least 1, got {slots}")
     before = signal.signal(signal.SIGTERM, _interrupt)
@@ -83,7 +86,7 @@ def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
 
             executor = RayExecutor(slots)
         else:
-            executor = LocalExecutor(slots)
+            executor = LocalExecutor(slots, found)
         yield executor
     finally:
         if executor is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from regrow.config import Config
 from regrow.errors import unknown
 from regrow.experiments import targets
-from regrow.experiments.experiment import Cell, Experiment
+from regrow.experiments.experiment import Cell, Experiment, against_anchor, against_dense
 from regrow.presets import PRESETS
 
 _SELDOM = {"checkpoint_seconds": 30.0, "evaluate_every": 10}
@@ -301,7 +301,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             10,
             _equivalence,
             stops_when_equal=True,
-            against_dense=True,
+            compares=against_dense,
         ),
         Experiment("ablation", "table 4: redistribution and growth", 10, _ablation, "bars"),
         Experiment(
@@ -310,9 +310,11 @@ EXPERIMENTS: dict[str, Experiment] = {
             6,
             _sensitivity,
             "sensitivity",
-            against_dense=True,
+            compares=against_anchor,
         ),
-        Experiment("features", "appendix: class specialisation of channels", 1, _features, "bars", against_dense=True),
+        Experiment(
+            "features", "appendix: class specialisation of channels", 1, _features, "bars", compares=against_dense
+        ),
         Experiment("growth-window", "ours: dense gradients in a window or in every step", 10, _growth_window, "bars"),
         Experiment("cost-redistribution", "ours: momentum per cost of a weight", 5, _cost_redistribution, "bars"),
         Experiment("cifar-check", "ours: the CIFAR-10 networks begin to learn", 1, _cifar_check, "none"),

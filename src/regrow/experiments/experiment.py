@@ -10,7 +10,9 @@ from regrow.errors import ConfigurationError, unknown
 from regrow.experiments.grid import Job
 from regrow.experiments.targets import Target
 
-# The sensitivity experiment has it, its test and figure leave it out, as the paper does.
+# The momentum sweep of the sensitivity experiment: errors count from that at the anchor; its test and figure leave the diverging one out,
+# as the paper does.
+ANCHOR_MOMENTUM = 0.9
 DIVERGING_MOMENTUM = 0.99
 
 
@@ -36,7 +38,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper as a command; ``against_dense`` says that its analysis is nothing without the dense network."""
+    """A table or figure of the paper as a command.
+
+    ``compares(cell, other)`` says that the analysis of one cell is nothing without the other.
+    """
 
     name: str
     shows: str
@@ -44,7 +49,7 @@ class Experiment:
     cells: Callable[[], list[Cell]]
     figure: str = "curve"
     stops_when_equal: bool = False
-    against_dense: bool = False
+    compares: Callable[[Cell, Cell], bool] = lambda cell, other: False
 
     def chosen(
         self,
@@ -55,7 +60,7 @@ class Experiment:
     ) -> list[Cell]:
         """The cells, narrowed to a model, settings and densities (shares, as everywhere), with another number of epochs if asked.
 
-        The dense partners of the chosen cells stay where the analysis compares with them, whatever settings and densities.
+        What the analysis compares them with stays, whatever settings and densities.
         """
         cells = self.cells()
         if model is not None:
@@ -64,8 +69,7 @@ class Experiment:
                 raise unknown(f"model of {self.name}", model, models)
             cells = [cell for cell in cells if cell.model == model]
         wanted = self._at(densities, self._labelled(settings, cells))
-        partnered = {_partner(cell) for cell in wanted} if self.against_dense else set()
-        cells = [cell for cell in cells if cell in wanted or (cell.is_dense and _partner(cell) in partnered)]
+        cells = [cell for cell in cells if cell in wanted or any(self.compares(chosen, cell) for chosen in wanted)]
         if epochs is not None:
             cells = [replace(cell, config=replace(cell.config, epochs=epochs)) for cell in cells]
         return cells
@@ -91,9 +95,16 @@ class Experiment:
         return [cell for cell in cells if any(abs(cell.density - d) < 1e-9 for d in densities)]
 
 
-def _partner(cell: Cell) -> tuple[str, float]:
-    """What a cell has in common with the dense network that it is compared with."""
-    return cell.model, cell.config.optimizer.momentum
+def against_dense(cell: Cell, other: Cell) -> bool:
+    """Every cell with the dense network."""
+    return other.is_dense and other.model == cell.model
+
+
+def against_anchor(cell: Cell, other: Cell) -> bool:
+    """Each momentum, sparse and dense, with the anchor; prune rates with nothing."""
+    swept = all(split_label(c.label)[0] == "momentum" for c in (cell, other))
+    momenta = cell.config.optimizer.momentum, ANCHOR_MOMENTUM
+    return swept and other.model == cell.model and other.config.optimizer.momentum in momenta
 
 
 def split_label(label: str) -> tuple[str, float, str]:

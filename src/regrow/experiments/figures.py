@@ -226,8 +226,7 @@ def _series(line: Line) -> str:
 
 
 def _way(name: str, execution: str) -> str:
-    plain = execution in ("", "dense") or execution.startswith("masked")
-    return name if plain else f"{name} ({execution.split(',')[0]})"
+    return name if execution in ("", "dense", "masked") else f"{name} ({execution})"
 
 
 _KINDS = {"curve": _curves, "compression": _curves, "bars": _bars, "sensitivity": _sensitivity}

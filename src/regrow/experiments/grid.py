@@ -65,12 +65,19 @@ def _shown(key: str, value: str, config: Config) -> str:
 def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     """``key=a,b,c`` arguments as a grid; values with commas of their own are written as lists, ``key=[1,2],[3,4]``."""
     grid: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
     for text in texts:
         key, equals, values = text.partition("=")
         if not equals or not values:
             raise ConfigurationError(f"a grid argument reads key=value,value,..., got {text!r}")
-        configuration.resolve_key(key)
-        grid[key] = _split(values)
+        path = configuration.resolve_key(key)
+        if path == "seed":
+            raise ConfigurationError(f"seeds are not part of the grid: --seeds {values} in place of --grid {text}")
+        if path in names:
+            raise ConfigurationError(
+                f"--grid has {key} twice{'' if names[path] == key else f' (as {names[path]})'}: give all its values at once, {key}=a,b,c"
+            )
+        names[path], grid[key] = key, _split(values)
     return grid
 
 

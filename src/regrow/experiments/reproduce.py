@@ -56,6 +56,8 @@ def reproduce(
         watcher: who watches.
         shown: cells of tables and figures as far as ``runs.csv`` has them; by default those that are run.
     """
+    if (results / "runs.csv").is_file():
+        read_runs(results / "runs.csv")  # a file that is none is refused before anything runs, not after all has
     outcomes = run_cells(experiment, cells, seeds, folder, executor, watcher)
     done = collect(experiment, cells, seeds, folder, results, shown, measures=True)
     return replace(done, outcomes=outcomes)

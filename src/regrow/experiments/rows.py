@@ -105,8 +105,9 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
             for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "identity")
         },
         **{key: round(sum(row[key] for row in timed), 2) for key in ("seconds", "processor_seconds")},
-        **{key: environment[key] for key in ("threads", "processor", "torch", "regrow")},
-        "code": environment.get("code"),
+        **{key: environment[key] for key in ("threads", "torch", "regrow")},
+        "processor": environment.get("gpu") or environment["processor"],
+        "code": result.get("code", environment.get("code")),
         **{f"speedup_{name}": speedups.get(name) for name in ESTIMATES},
     }
 
@@ -115,7 +116,7 @@ def read_runs(path: Path) -> list[dict[str, str]]:
     """The rows of a ``runs.csv``, as text."""
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        missing = set(setting_of(Config())) | {"seed", "test_error", "execution"}
+        missing = set(setting_of(Config())) | {"seed", "test_error", "execution", "identity"}
         missing -= set(reader.fieldnames or ())
         if missing:
             raise StateError(f"{path} is not a table of runs: it has no column {', '.join(sorted(missing))}")
@@ -125,17 +126,20 @@ def read_runs(path: Path) -> list[dict[str, str]]:
 def add_runs(path: Path, rows: Iterable[Row]) -> list[dict[str, str]]:
     """Add rows to a ``runs.csv``, replacing those of the same run, and return all of them as they are in the file.
 
-    Speed-ups stay where the same run without measuring them comes later.
+    Speed-ups stay where the same run without measuring them comes later, and so do columns that somebody added.
     """
     with held(path.parent):
         known = {_run(row): dict(row) for row in (read_runs(path) if path.is_file() else ())}
         for row in rows:
-            kept = {
-                key: value for key, value in known.get(_run(row), {}).items() if key in _SPEEDUPS and not row.get(key)
-            }
+            kept = {key: value for key, value in known.get(_run(row), {}).items() if _stays(key) and not row.get(key)}
             known[_run(row)] = {**row, **kept}
-        write_table(path, COLUMNS, sorted(known.values(), key=_order))
+        columns = dict.fromkeys([*COLUMNS, *(key for row in known.values() for key in row if key)])
+        write_table(path, list(columns), sorted(known.values(), key=_order))
         return read_runs(path)
+
+
+def _stays(column: str) -> bool:
+    return column in _SPEEDUPS or column not in COLUMNS
 
 
 def _run(row: Row) -> tuple[Any, ...]:

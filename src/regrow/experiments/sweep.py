@@ -6,6 +6,7 @@ configuration. Rows of finished runs are collected in ``runs.csv``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -13,8 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from regrow.config import to_toml
@@ -40,11 +43,11 @@ class Outcome:
     diverged: str = ""
 
 
-Run = Callable[[Job, Path, int], Outcome]
+Run = Callable[..., Outcome]
 
 
 class Executor(Protocol):
-    """Where jobs run: submits calls, each for a job in a folder with so many threads, and returns futures."""
+    """Where jobs run: submits calls of `run_job`, each with so many threads, and returns futures."""
 
     slots: int
 
@@ -62,17 +65,27 @@ class Watcher(Protocol):
 
 
 class LocalExecutor:
-    """Processes on this machine; a thread each waits for them."""
+    """Processes on this machine; a thread each waits for them. GPUs are dealt out to those that run at once."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, gpus: Sequence[str] = ()) -> None:
         self.slots = slots
         self._pool = ThreadPoolExecutor(slots)
         self._futures: list[Future[Outcome]] = []
+        self._free: SimpleQueue[str | None] = SimpleQueue()
+        for _, gpu in zip(range(slots), itertools.cycle(gpus or (None,)), strict=False):
+            self._free.put(gpu)
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Run a call beside the others."""
-        self._futures.append(self._pool.submit(call, job, folder, threads))
+        self._futures.append(self._pool.submit(self._run, call, job, folder, threads))
         return self._futures[-1]
+
+    def _run(self, call: Run, job: Job, folder: Path, threads: int) -> Outcome:
+        gpu = self._free.get()
+        try:
+            return call(job, folder, threads, gpu)
+        finally:
+            self._free.put(gpu)
 
     def stop(self) -> None:
         """Start nothing more, ask what runs to save and stop, and wait for it."""
@@ -159,14 +172,19 @@ def _unique(jobs: Iterable[Job]) -> list[Job]:
     return list({job.key: job for job in jobs}.values())
 
 
-def run_job(job: Job, folder: Path, threads: int) -> Outcome:
-    """Run one job as ``regrow train`` in a process of its own, with its output in its folder."""
+def run_job(job: Job, folder: Path, threads: int, gpu: str | None = None) -> Outcome:
+    """Run one job as ``regrow train`` in a process of its own, with its output in its folder, on one GPU if that is given.
+
+    Interrupted, it lets the run save first.
+    """
     home = folder / job.key
     home.mkdir(parents=True, exist_ok=True)
     write_atomically(home / "job.toml", to_toml(job.config).encode())
     began = time.monotonic()
     command = [sys.executable, "-m", "regrow.experiments.worker", str(home)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
     with open(home / OUTPUT, "ab") as output:
         # A session of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
         child = subprocess.Popen(
@@ -174,7 +192,11 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
         )
         _CHILDREN.add(child)
         try:
-            code = child.wait()
+            code = _end_of(child)
+        except KeyboardInterrupt:
+            child.terminate()
+            child.wait()
+            raise
         finally:
             _CHILDREN.discard(child)
     seconds = time.monotonic() - began
@@ -185,6 +207,13 @@ def run_job(job: Job, folder: Path, threads: int) -> Outcome:
     if code == DivergenceError.status:
         return Outcome(job, seconds, diverged=last)
     return Outcome(job, seconds, f"exit code {code}: {last}")
+
+
+def _end_of(child: subprocess.Popen) -> int:
+    """Wait for its exit code, looking up now and then: Ray interrupts its tasks by a flag, not by a signal that ends waiting."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(TICK_SECONDS)
 
 
 def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from regrow.analysis.statistics import Summary, difference_in_se, summarise
@@ -16,6 +15,7 @@ from regrow.config import Config
 from regrow.errors import StateError
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, of_setting
+from regrow.methods import build
 
 HEADER = (
     "model",
@@ -38,7 +38,7 @@ _TEXT = ("model", "setting", "execution")
 
 @dataclass(frozen=True)
 class Line:
-    """One cell's result, with how it was computed: ``masked`` or ``sparse``, and the tolerance of the growth window.
+    """One cell's result, with how it was computed: ``dense``, ``masked`` or ``sparse``.
 
     The summary is that of the runs that learned; ``collapsed`` counts the others. ``nonzeros`` are those of the whole network, layers that
     stay dense included, of which ``weights %`` knows nothing.
@@ -49,6 +49,13 @@ class Line:
     execution: str = ""
     collapsed: int = 0
     nonzeros: str = ""
+
+    @property
+    def computed(self) -> str:
+        """The execution, and the tolerance of the growth window where the method asks for momentum of missing weights."""
+        sparse = self.cell.config.sparse
+        window = f", window {sparse.window_tolerance:g}" if "momentum" in build(sparse.method, sparse.options).needs else ""
+        return self.execution + window
 
     @property
     def difference(self) -> float | None:
@@ -82,7 +89,7 @@ class Line:
             number(t.se if t else None),
             number(self.difference, "+.1f"),
             _length(self.cell.config),
-            self.execution,
+            self.computed,
         )
 
 
@@ -126,18 +133,8 @@ def _nonzeros(rows: Sequence[Row]) -> str:
 
 
 def execution_of(row: Row) -> str:
-    """How a row was computed, and with which growth window where its method asks for momentum of missing weights."""
-    if row["method"] == "dense":
-        return "dense"
-    window = f", window {float(row['window_tolerance']):g}" if _has_window(row["method"]) else ""
-    return f"{row['execution']}{window}"
-
-
-@cache
-def _has_window(method: str) -> bool:
-    from regrow.methods import build
-
-    return "momentum" in build(method, {}).needs
+    """How a row was computed; dense networks have no other way."""
+    return "dense" if row["method"] == "dense" else row["execution"]
 
 
 def as_csv(table: Sequence[Line]) -> str:

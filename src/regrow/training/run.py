@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from regrow.config import Config, differences, to_toml
 from regrow.config import load as load_configuration
-from regrow.environment import describe
+from regrow.environment import code, describe
 from regrow.errors import CheckpointWarning, StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
@@ -69,6 +69,7 @@ class Run:
         self.speed: float | None = None
         self.stop_requested = False
         self.resumed_from: int | None = None
+        self.code = code()
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
         self.log = MetricLog(folder, writes=self.processes.leads)
         self._claim_folder()
@@ -285,6 +286,7 @@ class Run:
             "macs_share": plan.macs_share,
             "updates": handle.updates,
             "identity": self.config.identity(),
+            "code": self.code,
             "execution": self.config.sparse.execution,
             "images_per_second": self.log.median_speed(),
         }
@@ -300,6 +302,7 @@ class Run:
             "world": self.processes.world,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
+            "code": self.code,
             "tallies": self.processes.gather(self.tally.values()),
             "model": parts.network.state_dict(),
             "optimizer": parts.optimizer.state_dict()["state"],
@@ -326,9 +329,15 @@ class Run:
             self.resumed_from = self.step
             self._check_same_run(found[1])
             self._load(found[1])
+            self.code = self._code_since(found[1])
         if self.processes.leads:
             self.checkpoints.drop_after(self.step)
             self.log.restart(self.step, [record.as_dict() for record in self.parts.handle.journal])
+
+    def _code_since(self, state: dict[str, Any]) -> str:
+        """The code of every part of the run, as ``first+second``: that before this state, and that of what is left."""
+        earlier = state.get("code", self.code)  # not in older checkpoints
+        return earlier if self.finished or earlier.endswith(self.code) else f"{earlier}+{self.code}"
 
     def _load(self, state: dict[str, Any]) -> None:
         parts = self.parts
@@ -346,14 +355,16 @@ class Run:
     def _check_same_run(self, state: dict[str, Any]) -> None:
         if state["identity"] != self.config.identity():
             raise self._other_configuration("")
+        saved = state | {"code": state.get("code", self.code).rpartition("+")[2]}
         for key, now in (
             ("world", self.processes.world),
             ("threads", torch.get_num_threads()),
             ("torch", torch.__version__),
+            ("code", self.code),
         ):
-            if state[key] != now:
+            if saved[key] != now:
                 warnings.warn(
-                    f"resuming with {key} = {now}, saved with {state[key]}: results may differ in the last bits",
+                    f"resuming with {key} = {now}, saved with {saved[key]}: results may differ in the last bits",
                     CheckpointWarning,
                     stacklevel=2,
                 )

@@ -7,7 +7,7 @@ from regrow.experiments.tables import Line
 
 
 def material(name, tmp_path, cells, means, se=0.01, rows=()):
-    ways = ["dense" if c.config.sparse.method == "dense" else "masked, window 0.001" for c in cells]
+    ways = ["dense" if c.config.sparse.method == "dense" else "masked" for c in cells]
     table = [Line(c, Summary(5, mean, se), way) for c, mean, way in zip(cells, means, ways, strict=True)]
     return Material(find(name), cells, [0], table, rows, tmp_path, tmp_path)
 

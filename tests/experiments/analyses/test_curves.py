@@ -39,7 +39,7 @@ def test_a_run_shows_where_it_began_and_ended(tmp_path):
     (job,) = CELLS[0].jobs([0])
     leave_log(job, tmp_path)
     text = described(tmp_path, tmp_path)
-    assert "| alexnet-s | first steps | 10 | 352 | 2.200 -> 1.200 | 30.0 -> 45.0 | 50.0 |" in text
+    assert "| alexnet-s | first steps | 10 | 0 | sparse | 352 | 2.200 -> 1.200 | 30.0 -> 45.0 | 50.0 |" in text
     assert (tmp_path / "curves.csv").read_text().count("\n") == 7
     assert "alexnet-s 10%, first steps" in (tmp_path / "curves.svg").read_text()
 
@@ -54,6 +54,8 @@ def test_runs_are_added_to_those_of_earlier_days_and_replace_themselves(tmp_path
     leave_log(second, tmp_path / "tuesday")
     text = described(tmp_path / "tuesday", results, (0, 1))
     assert text.count("| alexnet-s |") == 2
+    drawn = (results / "curves.svg").read_text()
+    assert all(f"alexnet-s 10%, first steps, seed {seed}" in drawn for seed in (0, 1))
     assert "2.200 -> 0.900" in text
     assert described(tmp_path / "nothing here", results) == text, "the file alone says as much"
 

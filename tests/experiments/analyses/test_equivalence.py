@@ -29,10 +29,24 @@ class TestEquivalence:
 
     def test_each_execution_has_its_own_verdict(self, tmp_path):
         every = material("dense-equivalence", tmp_path, self.cells(), [6.5, 6.9, 6.52])
-        other = replace(every.table[1], execution="sparse, window 0.001", summary=Summary(5, 6.51, 0.01))
+        other = replace(every.table[1], execution="sparse", summary=Summary(5, 6.51, 0.01))
         text = describe(replace(every, table=[*every.table, other]))
         assert text.count("| vgg16-d | 10 | 6.520 ± 0.010 |") == text.count("| vgg16-d | 5 | 6.510 ± 0.010 |") == 1
         assert "1.36x | sparse, window 0.001 |" in text
+
+    def test_where_fewer_weights_were_not_tried_fewer_may_do(self, tmp_path):
+        dense, five, ten = self.cells()
+        ran = material("dense-equivalence", tmp_path, [dense, ten], [6.5, 6.52])
+        text = describe(replace(ran, cells=[dense, five, ten]))
+        assert "| vgg16-d | at most 10 | 6.520 ± 0.010 |" in text
+        assert "decide nothing" not in text
+
+    def test_too_few_runs_decide_nothing(self, tmp_path):
+        every = material("dense-equivalence", tmp_path, self.cells(), [6.5, 6.51, 6.52])
+        few = replace(every.table[1], summary=Summary(1, 6.51, None), collapsed=1)
+        text = describe(replace(every, table=[every.table[0], few, every.table[2]]))
+        assert "| vgg16-d | 10 |" in text
+        assert "vgg16-d: 5% weights decide nothing, fewer than two runs learned." in text
 
     def test_not_yet(self, tmp_path):
         assert "| vgg16-d | not yet |" in describe(

@@ -49,12 +49,12 @@ def test_sensitivity_without_any_difference_is_no_test(tmp_path):
 def test_sensitivity_keeps_executions_apart(tmp_path):
     every = published("sensitivity", tmp_path)
     other = [
-        replace(line, execution="sparse, window 0.001", summary=Summary(5, 9.0, 0.1))
+        replace(line, execution="sparse", summary=Summary(5, 9.0, 0.1))
         for line in every.table
         if line.cell.label.endswith("sparse")
     ]
     text = describe(replace(every, table=[*every.table, *other]))
-    assert "Execution: masked, window 0.001\n\nSensitivity" in text
+    assert "Execution: masked\n\nSensitivity" in text
     assert text.count("W = 27, p = 0.96, 10 pairs") == 1
     assert text.count("Execution: ") == 2
 

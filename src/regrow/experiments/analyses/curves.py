@@ -16,7 +16,7 @@ from regrow.files import held
 from regrow.training.metrics import read_rows
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
-HEADER = ("model", "setting", "weights %", "steps", "training loss", "validation accuracy %", "test accuracy %")
+HEADER = ("model", "setting", "weights %", "seed", "execution", "steps", "training loss", "validation accuracy %", "test accuracy %")
 
 Curve = Sequence[dict[str, str]]
 
@@ -46,10 +46,11 @@ def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:
     """Loss and accuracy over steps, one line per run for training, rings for held-out images."""
     figure = blank(9.0, 4.0)
     loss, accuracy = figure.subplots(1, 2)
+    names = _names(curves)
     for number, curve in enumerate(curves):
         color, train, held_out = f"C{number % 10}", _kind(curve, "train"), _kind(curve, "validation", "test")
         for axes, key, scale in ((loss, "loss", 1), (accuracy, "accuracy", 100)):
-            axes.plot(*_points(train, key, scale), color=color, label=_name(curve), marker=".", ms=4, lw=1)
+            axes.plot(*_points(train, key, scale), color=color, label=names[number], marker=".", ms=4, lw=1)
             axes.plot(*_points(held_out, key, scale), color=color, marker="o", mfc="none", ls="")
     for axes, name in ((loss, "loss"), (accuracy, "accuracy (%)")):
         axes.set(xscale="log", xlabel="step", ylabel=f"{name}; rings: held-out images")
@@ -87,9 +88,14 @@ def _points(rows: Curve, key: str, scale: float) -> tuple[list[int], list[float]
     return [int(row["step"]) for row in rows], [scale * float(row[key]) for row in rows]
 
 
-def _name(curve: Curve) -> str:
-    first = curve[0]
-    return f"{first['model']} {100 * float(first['density']):g}%, {first['setting']}"
+def _names(curves: Sequence[Curve]) -> list[str]:
+    """Model, density and setting, with seed and execution where runs share those."""
+    about = [curve[0] for curve in curves]
+    names = [f"{run['model']} {100 * float(run['density']):g}%, {run['setting']}" for run in about]
+    return [
+        f"{name}, seed {run['seed']}, {run['execution']}" if names.count(name) > 1 else name
+        for name, run in zip(names, about, strict=True)
+    ]
 
 
 def _ends(curve: Curve) -> tuple[str, ...]:
@@ -98,6 +104,8 @@ def _ends(curve: Curve) -> tuple[str, ...]:
         first["model"],
         first["setting"],
         f"{100 * float(first['density']):g}",
+        first["seed"],
+        first["execution"],
         curve[-1]["step"],
         _first_and_last(_whole_intervals(_kind(curve, "train")), "loss", 1, ".3f"),
         *(_first_and_last(_kind(curve, kind), "accuracy", 100, ".1f") for kind in ("validation", "test")),

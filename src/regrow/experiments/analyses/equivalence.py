@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from regrow.analysis.speedup import ESTIMATES
 from regrow.analysis.statistics import Summary, intervals_overlap, summarise
 from regrow.experiments.analyses.material import Material
-from regrow.experiments.experiment import Cell
-from regrow.experiments.rows import Row
 from regrow.experiments.tables import Line, markdown, with_se
 from regrow.experiments.targets import DENSE_EQUIVALENCE
 
@@ -25,12 +23,9 @@ def describe(material: Material) -> str:
         for way in ways or [""]:
             thin = sorted((x for x in own if x.execution == way and not x.cell.is_dense), key=lambda x: x.cell.density)
             equal = next((x for x in thin if dense and intervals_overlap(x.summary, dense)), None)
-            tried = [line.cell.density for line in thin if equal is None or line.cell.density <= equal.cell.density]
-            notes += _undecided(
-                [c for c in material.cells if c.model == model and c.density <= max(tried, default=0)], thin
-            )
+            notes += _undecided(thin[: thin.index(equal)] if equal else thin)
             verdict = "not yet" if dense and dense.se is not None else "no dense result"
-            rows.append(_equal_row(model, equal, material.rows) if equal else (model, verdict, *[""] * 7, way))
+            rows.append(_equal_row(material, equal, thin) if equal else (model, verdict, *[""] * 7, way))
     header = (
         "model",
         "weights %",
@@ -54,17 +49,20 @@ def no_interval(dense: Summary | None) -> str:
     )
 
 
-def _undecided(cells: Sequence[Cell], thin: Sequence[Line]) -> list[str]:
+def _undecided(thin: Sequence[Line]) -> list[str]:
     """A note for each density that was tried and has no interval."""
-    runs = {line.cell.density: line.summary.n for line in thin}
-    few = [cell for cell in cells if not cell.is_dense and runs.get(cell.density, 0) < 2]
+    few = [line.cell for line in thin if line.summary.n < 2]
     return [
         f"{cell.model}: {100 * cell.density:g}% weights decide nothing, fewer than two runs learned.\n" for cell in few
     ]
 
 
-def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
-    own = line.runs(rows)
+def _equal_row(material: Material, line: Line, thin: Sequence[Line]) -> tuple[str, ...]:
+    """The line as a row; where fewer weights were not tried, fewer may do."""
+    model, density, own = line.cell.model, line.cell.density, line.runs(material.rows)
+    tried = {other.cell.density for other in thin}
+    skipped = [cell for cell in material.cells if cell.model == model and cell.density < density]
+    at_most = "at most " if any(cell.density not in tried for cell in skipped) else ""
     means = []
     for name in ESTIMATES:
         values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]
@@ -72,4 +70,4 @@ def _equal_row(model: str, line: Line, rows: Sequence[Row]) -> tuple[str, ...]:
     percent, _, channels, flops = DENSE_EQUIVALENCE[model]
     paper = f"{percent:g}%, {flops:.2f}x, {channels:.2f}x"
     ours = with_se(line.summary.mean, line.summary.se)
-    return model, f"{100 * line.cell.density:g}", ours, *means, paper, line.execution
+    return model, f"{at_most}{100 * density:g}", ours, *means, paper, line.computed

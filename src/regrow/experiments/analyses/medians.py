@@ -17,7 +17,7 @@ def describe(material: Material) -> str:
         errors = [float(row["test_error"]) for row in line.runs(material.rows)]
         if errors:
             ours, paper = f"{statistics.median(errors):.3f}", number(published(line.cell))
-            rows.append((line.cell.model, line.cell.label, str(len(errors)), ours, paper, line.execution))
+            rows.append((line.cell.model, line.cell.label, str(len(errors)), ours, paper, line.computed))
     header = ("model", "setting", "n", "median error %", "paper", "execution")
     return "Median errors.\n\n" + markdown(header, rows) if rows else ""
 

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 
 from regrow.analysis.statistics import SensitivityTest, sensitivity_test
 from regrow.experiments.analyses.material import Material
-from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, split_label
+from regrow.experiments.experiment import ANCHOR_MOMENTUM, DIVERGING_MOMENTUM, Cell, split_label
 from regrow.experiments.tables import Line, markdown
-
-# The error at this momentum is the origin.
-_ANCHOR = 0.9
 
 
 def describe(material: Material) -> str:
@@ -35,15 +32,15 @@ def _test_of(lines: Sequence[Line]) -> str:
         means[series][line.cell.model][value] = line.summary.mean
     pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
     complete = {
-        model: found for model, found in pairs.items() if _ANCHOR in found and {*found} - {_ANCHOR, DIVERGING_MOMENTUM}
+        model: found for model, found in pairs.items() if ANCHOR_MOMENTUM in found and {*found} - {ANCHOR_MOMENTUM, DIVERGING_MOMENTUM}
     }
     head = "Sensitivity to momentum, sparse against dense: no test,"
     if not complete:
-        needed = f"momentum {_ANCHOR:g} and another one below {DIVERGING_MOMENTUM:g}"
+        needed = f"momentum {ANCHOR_MOMENTUM:g} and another one below {DIVERGING_MOMENTUM:g}"
         return f"{head} as no network has results, sparse and dense, at {needed}.\n"
     sparse, dense = ({m: {v: means[k][m][v] for v in complete[m]} for m in complete} for k in ("sparse", "dense"))
     try:
-        return _described(sensitivity_test(sparse, dense, _ANCHOR, (DIVERGING_MOMENTUM,)), sparse)
+        return _described(sensitivity_test(sparse, dense, ANCHOR_MOMENTUM, (DIVERGING_MOMENTUM,)), sparse)
     except ValueError as error:
         return f"{head} as {error}.\n"
 

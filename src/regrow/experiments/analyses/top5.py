@@ -19,7 +19,7 @@ def describe(material: Material) -> str:
         found = summarise(values)
         ours = with_se(found.mean, found.se, ".2f") if values else "not measured"
         weights, paper = f"{100 * line.cell.density:.3g}", number(published(line.cell), ".1f")
-        rows.append((line.cell.label, weights, str(found.n), ours, paper, line.execution))
+        rows.append((line.cell.label, weights, str(found.n), ours, paper, line.computed))
     header = ("setting", "weights %", "n", "top-5 accuracy % ± SE", "paper", "execution")
     return "Top-5 accuracy.\n\n" + markdown(header, rows) if rows else ""
 

@@ -30,7 +30,7 @@ def describe(material: Material) -> str:
                 with_se(line.summary.mean, line.summary.se),
                 _mean(_column(own, "macs_share", 100), ".2f"),
                 _mean(_column(own, "processor_seconds"), ".1f"),
-                line.execution,
+                line.computed,
             )
         )
     header = ("model", "shares", "n", "error % ± SE", "MACs kept % ± SE", "processor seconds ± SE", "execution")
