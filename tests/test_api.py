@@ -13,6 +13,7 @@ from torch import nn
 
 import regrow
 from regrow.api import DEFAULT_INTERVAL
+from regrow.errors import ConfigurationError
 from tests.support.training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 PUBLIC = [
@@ -138,6 +139,14 @@ def test_costs_by_name_or_counted():
         model, sgd(model), density=0.2, steps=40, update_every=10, cost_power=1.0, costs={"0": 2.0, "3": 5.0}
     )
     assert handle.network.costs == [2.0, 5.0]
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, float("nan"), float("inf")])
+def test_prices_are_positive_numbers(price):
+    model = small_net()
+    names = dict.fromkeys(("0", "2", "4"), 1.0)
+    with pytest.raises(ConfigurationError, match="price of a weight of layer '2' must be positive"):
+        regrow.sparsify(model, sgd(model), density=0.2, steps=40, update_every=9, costs={**names, "2": price})
 
 
 @pytest.mark.parametrize(

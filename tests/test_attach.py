@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
+from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop, Rprop
 
 import regrow
 from regrow.errors import StateError, UnsupportedError
@@ -267,3 +267,39 @@ def test_gradients_of_unsparsified_modules_pass_untouched():
     model["b"](model["a"](torch.randn(3, 4))).sum().backward()
     assert model["b"].weight.grad.count_nonzero() == 16
     assert model["a"].weight.grad.count_nonzero() <= 4
+
+
+class Twice(SGD):
+    """Looks at the loss before and after."""
+
+    def step(self, closure=None):
+        closure()
+        super().step()
+        return closure()
+
+
+def test_a_closure_evaluated_twice_is_refused():
+    model = small_net()
+    optimizer = Twice(model.parameters(), lr=0.1)
+    regrow.sparsify(model, optimizer, "rigl", density=0.3, steps=40, update_every=3)
+    (batch,) = batches(1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        return loss
+
+    with pytest.raises(UnsupportedError, match="Twice evaluates its closure more than once"):
+        optimizer.step(closure)
+
+
+def test_what_grows_under_rprop_has_a_step_size():
+    model, optimizer, handle = sparse_run(method="set", optimizer=lambda m: Rprop(m.parameters(), lr=0.01))
+    train(model, optimizer, batches(3))
+    before = {name: mask.clone() for name, mask in handle.masks.items()}
+    train(model, optimizer, batches(1, seed=3))
+    for (name, mask), sparse in zip(handle.masks.items(), handle.parameters, strict=True):
+        sizes, born = optimizer.state[sparse.parameter]["step_size"], mask & ~before[name]
+        assert born.any()
+        assert torch.equal(sizes[born], torch.full_like(sizes[born], 0.01))

@@ -402,3 +402,27 @@ def test_an_optimizer_that_does_not_own_the_parameters():
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
     handle = regrow.sparsify(model, sgd(model[:4]), density=0.3, steps=10, update_every=5, scope=["4"])
     assert list(handle.masks) == ["0", "2"]
+
+
+def test_an_overflow_at_missing_weights_lowers_the_scale():
+    """Growth looks at their gradients: hidden from the scaler, infinity would stay until the update, which refuses it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 2))
+    optimizer = sgd(model)
+    handle = regrow.sparsify(model, optimizer, density=0.5, steps=40, update_every=4, window_tolerance=0)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0]]))
+    handle.masks_from_zeros()
+    scaler = GradScaler("cpu", init_scale=2.0**14, growth_interval=10_000)
+    x = torch.tensor([[0.1, 0.2, 0.3, 1000.0], [0.3, 0.1, 0.2, 1000.0]])
+    while handle.step < 9:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(model(x).float(), torch.tensor([0, 1]))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() > 1
+        assert_sparse(handle)
+    assert scaler.get_scale() < 2.0**14
+    assert handle.updates == 2

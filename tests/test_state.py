@@ -9,6 +9,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import StateError
+from regrow.execution import native
 from regrow.topology.journal import unpack
 from tests.support.training import (
     assert_sparse,
@@ -22,6 +23,7 @@ from tests.support.training import (
     train,
 )
 
+needs_kernels = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 METHODS = ["sparse-momentum", "set", "rigl", "dsr", "deep-r", "top-kast", "soft-deep-r"]
 
 
@@ -34,12 +36,13 @@ def saved(model, optimizer, handle):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("order", ["mh", "hm"])
-def test_resume_in_either_order_is_bit_identical(method, order):
-    model, optimizer, handle = sparse_run(method=method)
+@pytest.mark.parametrize("execution", ["masked", pytest.param("sparse", marks=needs_kernels)])
+def test_resume_in_either_order_is_bit_identical(method, order, execution):
+    model, optimizer, handle = sparse_run(method=method, execution=execution)
     train(model, optimizer, batches(6))
     state = saved(model, optimizer, handle)
     train(model, optimizer, batches(7, seed=2))
-    fresh, fresh_optimizer, fresh_handle = sparse_run(seed=9, method=method)
+    fresh, fresh_optimizer, fresh_handle = sparse_run(seed=9, method=method, execution=execution)
     for part in order:
         (fresh if part == "m" else fresh_handle).load_state_dict(state[part])
     fresh_optimizer.load_state_dict(state["o"])
@@ -120,6 +123,20 @@ def test_masks_from_zeros(method):
     assert handle.nonzeros == budget
     if method != "top-kast":
         assert_sparse(handle)
+
+
+@pytest.mark.parametrize("execution", ["masked", pytest.param("sparse", marks=needs_kernels)])
+@pytest.mark.parametrize("method", ["deep-r", "top-kast"])
+def test_masks_from_zeros_are_those_that_the_method_goes_on_with(method, execution):
+    model, optimizer, handle = sparse_run(method=method, execution=execution, optimizer=lambda m: sgd(m, lr=1e-6))
+    other, *_ = sparse_run(seed=5, method="static")
+    model.load_state_dict(other.state_dict())
+    handle.masks_from_zeros()
+    before = [p.detach().clone() for p in model.parameters()]
+    assert all(sparse.reach is None or bool(sparse.reach[sparse.mask].all()) for sparse in handle.parameters)
+    train(model, optimizer, batches(1))
+    for old, new in zip(before, model.parameters(), strict=True):
+        torch.testing.assert_close(old, new, rtol=0, atol=1e-4, msg="none of the weights was dropped")
 
 
 def test_masks_from_zeros_need_a_weight_in_every_layer():

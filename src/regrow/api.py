@@ -226,7 +226,13 @@ def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | str | Non
         return [uses.get(layer.parameter, 1.0) for layer in layers]
     if missing := [layer.name for layer in layers if layer.name not in costs]:
         raise ConfigurationError(f"costs lack layer {missing[0]!r}: give a price for every sparse layer")
-    return [float(costs[layer.name]) for layer in layers]
+    prices = {layer.name: float(costs[layer.name]) for layer in layers}
+    for name, price in prices.items():
+        if not (math.isfinite(price) and price > 0):
+            raise ConfigurationError(
+                f"the price of a weight of layer {name!r} must be positive and finite, got {price}"
+            )
+    return list(prices.values())
 
 
 def _measured_costs(costs: str, handle: Handle) -> list[float]:

@@ -57,7 +57,9 @@ def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
     optimizer.__deepcopy__ = lambda memo: _copy(optimizer, handle, memo)  # type: ignore[attr-defined]
     optimizer.__getstate__ = lambda: _marked(optimizer)  # type: ignore[method-assign]  # pickle consults it too
     return [
-        optimizer.register_step_pre_hook(lambda _, args, kwargs: _before(handle, args, kwargs)),
+        optimizer.register_step_pre_hook(
+            lambda _, args, kwargs: _before(handle, args, kwargs)
+        ),  # the first: see acts_last
         optimizer.register_step_post_hook(lambda *_: handle.after_step()),
         optimizer.register_load_state_dict_post_hook(lambda _: handle.distrust()),
     ]
@@ -69,6 +71,16 @@ def release(handle: Handle, optimizer: Optimizer) -> None:
         optimizer.__dict__.pop(name, None)
     for sparse in handle.parameters:
         _owners.pop(sparse.parameter, None)
+
+
+def acts_last(optimizer: Optimizer, hooks: list[Any]) -> bool:
+    """Whether no other hook (clipping, noise) comes between these and the update."""
+    return next(reversed(optimizer._optimizer_step_pre_hooks)) == hooks[0].id
+
+
+def act_last(optimizer: Optimizer, hooks: list[Any]) -> None:
+    """Come after hooks that were registered since; between steps only."""
+    optimizer._optimizer_step_pre_hooks.move_to_end(hooks[0].id)
 
 
 def handle_of(optimizer: Any) -> Handle | None:
@@ -104,8 +116,16 @@ def _before(
         handle.before_step()
         return None
 
+    evaluated = False
+
     def wrapped() -> Any:
-        loss = closure()
+        nonlocal evaluated
+        if evaluated:
+            raise UnsupportedError(
+                f"{type(handle.optimizer).__name__} evaluates its closure more than once in a step, between which weights are not "
+                "masked: use SGD, Adam or another first-order optimizer"
+            )
+        loss, evaluated = closure(), True
         with torch.no_grad():
             handle.before_step()
         return loss

@@ -231,13 +231,14 @@ class Handle:
         if self._due("instead"):
             self._update()
             self._withhold(p for group in self.optimizer.param_groups for p in group["params"])
-        elif self.method.perturb is None:
+        elif self.method.perturb is None and attach.acts_last(self.optimizer, self._hooks):
             self._stepped = self.switch.step_present()
             self._withhold(sparse.parameter for sparse in self._stepped)
 
     @torch.no_grad()
     def after_step(self) -> None:
         """After the optimizer's update: mask, count, and update the topology if due."""
+        attach.act_last(self.optimizer, self._hooks)
         for sparse in self.parameters:
             sparse.incoming = None
         if self._overflowed:
@@ -348,10 +349,9 @@ class Handle:
                 raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
         for sparse in self.parameters:
             sparse.adopt_weight()
-        self.network.set_masks(fresh)
+        self.network.start_over(fresh)
         for sparse in self.parameters:
             sparse.mask_state()
-        self.network.start_over()
         self.unverified = False
 
     @torch.no_grad()

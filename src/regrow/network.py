@@ -128,17 +128,26 @@ class SparseNetwork:
         if method.shadow is not None:
             for sparse in self.parameters:
                 sparse.theta = sparse.parameter.detach().clone()
-            self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
-        self.each(method.prepare, step=0)
+        self._prepare()
         for sparse in self.parameters:
             sparse.mask_weight()
             sparse.mask_state()
 
-    def start_over(self) -> None:
-        """Let the present masks be the first ones: budget and history count from them."""
-        masks = [self.mask(layer) for layer in self.layers]
-        self.counts = [count_of(mask) for mask in masks]
-        self.start_masks, self.ever_masks = [pack(mask) for mask in masks], [pack(mask) for mask in masks]
+    def _prepare(self) -> None:
+        """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
+        if self.settings.method.shadow is not None:
+            self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
+        self.each(self.settings.method.prepare, step=0)
+
+    def start_over(self, masks: dict[str, Tensor]) -> None:
+        """Let these masks of whole parameters be the first ones: budget and history count from them."""
+        for sparse in self.parameters:
+            sparse.mask.copy_(masks[sparse.name])
+        own = [self.mask(layer) for layer in self.layers]
+        self.counts = [count_of(mask) for mask in own]
+        self.start_masks, self.ever_masks = [pack(mask) for mask in own], [pack(mask) for mask in own]
+        self._prepare()
+        self._masks_changed()
 
     def each(
         self,
@@ -240,7 +249,7 @@ class SparseNetwork:
         self._masks_changed()
 
     def set_masks(self, masks: dict[str, Tensor]) -> None:
-        """Replace the masks of whole parameters from outside the cycle (restored state, masks taken from zeros)."""
+        """Replace the masks of whole parameters from outside the cycle (restored state)."""
         for sparse in self.parameters:
             sparse.mask.copy_(masks[sparse.name])
         self._masks_changed()
@@ -259,6 +268,8 @@ class SparseNetwork:
                 sparse.moments.keep(lost, layer.rows)
             slots = shaped_slots(sparse.optimizer, sparse.parameter)
             reset_slots(_bands(slots, layer), lost, born, mask & ~born, None if seeds is None else _bands(seeds, layer))
+            if "step_size" in slots:  # Rprop's: from zero it would take for ever to grow
+                _band(slots["step_size"], layer).masked_fill_(born, float(sparse.group()["lr"]))
             weight = _band(sparse.parameter.data, layer)
             started = born | regrown if grow is not None and grow.just_pruned == "zero" else born
             gone, new = positions(lost), positions(started)

@@ -102,6 +102,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.moments.seen = state["window_steps"][sparse.name]
     if handle.network.prices is not None:
         handle.network.prices.restore(state.get("measured_costs"))
+    handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
     handle.switch.restore(state.get("execution"))
 
 

@@ -144,3 +144,28 @@ def test_weights_that_change_between_the_passes_are_refused():
         model[0].weight.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward()
+
+
+@pytest.mark.parametrize("widths", [(10, 20, 64, 5), (64, 5, 10, 20)])
+def test_layers_that_do_not_fit_each_other_are_refused(widths):
+    """Read past the end of each other's features, they would compute with whatever lies there."""
+    first, middle = network(widths[:2])[0], network(widths[2:])[0]
+    model = nn.Sequential(first[0], nn.ReLU(), middle[0])
+    travel(model)
+    with pytest.raises(ValueError, match=rf"expected \(\.\.\., {widths[2]}\)"):
+        model(torch.randn(8, widths[0]))
+
+
+def test_an_input_of_other_features_is_refused():
+    model, _ = network((10, 20, 5))
+    travel(model)
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., 10\)"):
+        model(torch.randn(8, 11))
+
+
+def test_a_weight_that_its_pattern_does_not_fit_is_refused():
+    model, _ = network((10, 20, 5))
+    travel(model)
+    model[2].weight = nn.Parameter(torch.zeros(3, 20))
+    with pytest.raises((ValueError, RuntimeError)):
+        model(torch.randn(8, 10))

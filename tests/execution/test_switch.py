@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import pickle
 
 import pytest
 import torch
@@ -235,3 +236,37 @@ def test_compiled_models_train_alike(make):
 def test_generated_code_trains_alike(make, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     check_compiled(make, "inductor")
+
+
+def test_a_pickled_network_forgets_the_masks_it_was_pickled_with():
+    model, optimizer, handle = start("sparse")
+    train(model, optimizer, 2)
+    model = pickle.loads(pickle.dumps(model))
+    _, _, handle = start("masked", "static", model, seed=5)
+    assert all(execution_of(module) is None for module in model.modules())
+    assert {row.execution for row in handle.explain()} == {"masked"}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    twin = net().eval()
+    twin.load_state_dict(model.state_dict())
+    x = torch.randn(4, 3, 8, 8)
+    assert torch.equal(model.eval()(x), twin(x))
+
+
+def _clip(optimizer, *_):
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1e-6)
+
+
+@pytest.mark.parametrize("when", ["before the first step", "later"])
+def test_hooks_that_come_later_act_before_the_native_step(when):
+    weights = {}
+    for execution in ("masked", "sparse"):
+        model, optimizer, _ = start(execution)
+        if when == "later":
+            train(model, optimizer, 2)
+        optimizer.register_step_pre_hook(_clip)
+        before = model[0].weight.detach().clone()
+        train(model, optimizer, 3, first=2)
+        weights[execution] = model[0].weight.detach() - before
+    torch.testing.assert_close(weights["sparse"], weights["masked"], rtol=1e-3, atol=1e-5)

@@ -129,3 +129,36 @@ def test_to_travel_copies_only_if_needed():
     assert torch.equal(moved, x)
     assert to_travel(moved) is moved
     assert torch.equal(to_travel(x.to(memory_format=torch.channels_last)), x)
+
+
+def test_a_pooled_map_may_be_changed_in_place():
+    """As with torch, whose max pooling keeps its input and not its output."""
+    torch.manual_seed(0)
+    x = torch.randn(9, 6, 8, 6)
+    outcomes = []
+    for change in (lambda model: None, travel):
+        model = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2), nn.Hardtanh(0.2, 0.8, inplace=True))
+        change(model)
+        given = to_travel(x).clone(memory_format=torch.preserve_format).requires_grad_()
+        y = model(given)
+        y.backward(torch.ones_like(y))
+        outcomes.append((y.detach(), given.grad))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*outcomes, strict=True))
+
+
+@pytest.mark.parametrize("watch", ["patched", "global"])
+def test_modules_that_somebody_watches_are_called_by_themselves(watch):
+    seen = []
+    model = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    travel(model)
+    if watch == "patched":
+        original = model[0].forward
+        model[0].forward = lambda x: (seen.append("patched"), original(x))[1]
+    else:
+        hook = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    try:
+        model(to_travel(torch.randn(9, 6, 8, 6)))
+    finally:
+        if watch == "global":
+            hook.remove()
+    assert seen == (["patched"] if watch == "patched" else ["ReLU", "TravelMaxPool2d", "TravelSequential"])

@@ -175,7 +175,9 @@ class TestNarrowing:
 
     def test_a_momentum_is_nothing_without_the_anchor_and_prune_rates_compare_with_nothing(self):
         momenta = find("sensitivity").chosen("vgg16-d", settings=["momentum 0.5 sparse"])
-        assert {c.label for c in momenta} == {f"momentum {m} {kind}" for m in (0.5, 0.9) for kind in ("sparse", "dense")}
+        assert {c.label for c in momenta} == {
+            f"momentum {m} {kind}" for m in (0.5, 0.9) for kind in ("sparse", "dense")
+        }
         rates = find("sensitivity").chosen(settings=["prune rate 0.2"])
         assert {c.label for c in rates} == {"prune rate 0.2 cosine", "prune rate 0.2 linear"}
 

@@ -122,7 +122,8 @@ def test_interrupted_runs_on_a_real_cluster_save(tmp_path):
     sweep = subprocess.Popen([*command, "--out", tmp_path], stdout=subprocess.PIPE, text=True, env=local())
     deadline = time.monotonic() + 200
     while len(list(tmp_path.glob("*/metrics.jsonl"))) < 2:
-        assert sweep.poll() is None and time.monotonic() < deadline
+        assert sweep.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     assert not list(tmp_path.glob("*/checkpoints/step-*"))
     sweep.send_signal(signal.SIGINT)

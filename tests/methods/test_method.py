@@ -82,3 +82,12 @@ def test_a_record_needs_nothing_but_a_name():
 def test_what_every_method_is_given_is_no_option(option, remedy):
     with pytest.raises(ConfigurationError, match=f"'{option}' is no option of method 'sparse-momentum': say {remedy}"):
         build("sparse-momentum", {option: 1})
+
+
+@pytest.mark.parametrize("piece", ["prune", "redistribute", "grow", "rewire"])
+def test_whole_pieces_say_what_they_need_too(piece):
+    @regrow.needs("gradient")
+    def own(*arguments):
+        raise AssertionError
+
+    assert Method("own", "nobody", 2026, "does nothing", **{piece: own}).needs == {"gradient"}

@@ -37,6 +37,18 @@ def resnet50():
     return [*shapes, (1000, 2048)]
 
 
+@pytest.mark.parametrize("densities", [{"a": 0.5, "b": 0.5}, {"*": 0.02}])
+def test_explicit_densities_of_all_layers_must_make_the_density(densities):
+    with pytest.raises(ConfigurationError, match=r"make 0\.\d+ of all weights, not the density 0\.1"):
+        layer_densities(densities, ["a", "b"], [(30, 40), (10, 30)], 0.1)
+
+
+def test_explicit_densities_may_be_rounded():
+    exact = erdos_renyi_kernel(LENET_300, 0.05)
+    named = {name: round(density, 4) for name, density in zip("abc", exact, strict=True)}
+    assert layer_densities(named, ["a", "b", "c"], LENET_300, 0.05) == list(named.values())
+
+
 @pytest.mark.parametrize(
     ("shapes", "expected"), [(LENET_300, [0.0385, 0.1113, 0.9185]), (LENET_5, [0.7261, 0.0375, 0.0381, 1.0])]
 )

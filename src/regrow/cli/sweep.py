@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=A,B",
         help="values of a configuration key; repeat for more keys",
     )
-    parser.add_argument("--seeds", help="a count (5), a range (0-9) or a list (0,3); default: that of the configuration")
+    parser.add_argument(
+        "--seeds", help="a count (5), a range (0-9) or a list (0,3); default: that of the configuration"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/sweep"), help="folder of the sweep")
     add_execution(parser)
 

@@ -79,7 +79,7 @@ int all_steps(const Runner<T>& run, void (*kernel)(const Step&, Range), const St
 
 Pool pool_of(const int* fields) {
   Pool pool;
-  static_assert(sizeof(Pool) == 13 * sizeof(int));
+  static_assert(sizeof(Pool) == 14 * sizeof(int));
   std::memcpy(&pool, fields, sizeof pool);
   return pool;
 }

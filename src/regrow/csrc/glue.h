@@ -7,6 +7,7 @@ namespace regrow {
 struct Pool {
   int channels, in_rows, in_cols, out_rows, out_cols;
   int kernel_rows, kernel_cols, stride_rows, stride_cols, pad_rows, pad_cols, dilation_rows, dilation_cols;
+  int rectified;  // 1: a ReLU follows
 };
 
 // Samples order[0], order[1], ... of a set of images of bytes, as a batch of normalised numbers.

@@ -1,9 +1,10 @@
 // Max pooling on [channels][rows][cols][lanes] tensors, eight lanes at a time. Included once per instruction set.
 //
-// `winner` keeps the window position (row-major) of each maximum for the backward pass. NaN wins, as in torch. A thread takes whole
-// channels.
+// `winner` keeps the window position (row-major) of each maximum for the backward pass, or kNobody where a ReLU lets nothing through.
+// NaN wins, as in torch. A thread takes whole channels.
 
 constexpr int kMostTaps = 255;
+constexpr uint8_t kNobody = 255;  // taps are smaller
 
 // As many integers as lanes, each as wide as T: one comparison chooses values and taps.
 template <class T>
@@ -73,6 +74,11 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
               most = better ? next : most;
               tap = better ? Taps<T>{} + w.tap[t] : tap;
             }
+            if (s.rectified) {
+              const Taps<T> dead = most <= Vec<T>{};
+              most = dead ? Vec<T>{} : most;
+              tap = dead ? Taps<T>{} + kNobody : tap;
+            }
             loose(best + n) = most;
             *reinterpret_cast<EightBytes*>(where + n) = __builtin_convertvector(tap, EightBytes);
           },
@@ -82,6 +88,7 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
               const T next = from[in + w.at[t] + n];
               if (!(next <= best[n]) && best[n] == best[n]) best[n] = next, where[n] = w.tap[t];
             }
+            if (s.rectified && best[n] <= 0) best[n] = 0, where[n] = kNobody;
           });
     });
 }

@@ -17,7 +17,7 @@ def mask_(tensor: Tensor, present: Tensor) -> None:
     if plain and _lie_alike(tensor, present) and native.available():
         native.call("keep_present", tensor.dtype, tensor, present, tensor.numel())
     else:
-        tensor.data.mul_(present)
+        tensor.data.masked_fill_(present == 0, 0)  # not a product: that of zero and infinity is no number
 
 
 def _lie_alike(tensor: Tensor, present: Tensor) -> bool:

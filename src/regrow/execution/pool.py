@@ -28,23 +28,19 @@ class _MaxPoolFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, out: tuple[int, int], window: tuple[int, ...], relu: bool) -> Tensor:
-        fields = (x.shape[1], *x.shape[2:], *out, *window)
+        fields = (x.shape[1], *x.shape[2:], *out, *window, relu)
         ctx.pool = (ctypes.c_int * len(fields))(*fields)
         y = empty_travel((*x.shape[:2], *out), x)
         winner = torch.empty(y.numel(), dtype=torch.uint8)
         native.call("max_pool", x.dtype, ctx.pool, x, y, winner, x.shape[0])
-        if relu:
-            y.relu_()
-        ctx.save_for_backward(winner, y if relu else None)
+        ctx.save_for_backward(winner)
         ctx.shape = x.shape
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        winner, y = ctx.saved_tensors
-        if y is not None:
-            grad = torch.ops.aten.threshold_backward(grad, y, 0)
+        (winner,) = ctx.saved_tensors
         dx = empty_travel(ctx.shape, grad)
         native.call("max_pool_backward", grad.dtype, ctx.pool, to_travel(grad), winner, dx, ctx.shape[0])
         return dx, None, None, None

@@ -37,27 +37,29 @@ def length(modules: Sequence[nn.Module], x: Tensor) -> int:
     """How many of the modules, from the first on, make a stack for `x`; 0 if fewer than two layers do."""
     if type(modules[0]) is not SparseLinear or x.dim() != 2 or not native.reads(x) or watched():
         return 0
-    layers = 0
-    while _fits(modules[2 * layers], x.dtype):
+    layers, features = 0, x.shape[1]
+    while _fits(modules[2 * layers], x.dtype, features):
+        features = modules[2 * layers].weight.shape[0]
         layers += 1
         if 2 * layers >= len(modules) or type(modules[2 * layers - 1]) is not nn.ReLU:
             break
     return 2 * layers - 1 if layers > 1 and x.numel() else 0
 
 
-def _fits(module: nn.Module, dtype: torch.dtype) -> bool:
+def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> bool:
+    """Whether a module can take so many features natively; one that cannot for their number says so when it is called by itself."""
     if type(module) is not SparseLinear:
         return False
     weight, bias = module._parameters["weight"], module._parameters["bias"]
-    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu
-    return plain and (bias is None or bias.dtype == dtype) and execution_of(module).live
+    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and weight.shape[1] == features
+    plain = plain and (bias is None or (bias.dtype == dtype and bias.numel() == weight.shape[0]))
+    execution = execution_of(module)
+    return plain and execution.live and weight.shape == execution.pattern.mask.shape
 
 
 def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
     """The output of a stack: every other module is a layer."""
     layers = modules[::2]
-    if x.shape[1] != layers[0].in_features:
-        raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {layers[0].in_features})")
     tensors = [layer._parameters[name] for layer in layers for name in ("weight", "bias")]
     return _StackFunction.apply(x, [execution_of(layer) for layer in layers], *tensors)
 

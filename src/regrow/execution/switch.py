@@ -59,6 +59,7 @@ class Switch:
     def choose(self, execution: str, model: nn.Module) -> None:
         """Switch all layers of ``model``; ``auto`` decides after the next training step."""
         check_execution(execution)
+        self._model = model if self._model is None else self._model
         self._off()
         self.execution = execution
         if execution == "masked":
@@ -175,8 +176,11 @@ class Switch:
                 # Data parallelism lays its buckets of gradients out once, in the order of the weights.
                 if self.network.ranks.size == 1:
                     self._sparse[layer.name].take_weight()
-            elif layer.name in self._sparse:
-                self._sparse.pop(layer.name).detach()
+            elif (
+                attached := execution_of(layer.module)
+            ) is not None:  # also by a handle that did not come along with a pickle
+                self._sparse.pop(layer.name, None)
+                attached.detach()
                 self.network.of(layer).arrives_masked = None
             else:
                 continue

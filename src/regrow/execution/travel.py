@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from regrow.execution import norm, pool, stack
 from regrow.execution.dropout import TravelDropout
@@ -20,8 +21,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _observed(module: nn.Module) -> bool:
-    """Whether hooks watch a module: then it must be called by itself."""
-    return any(getattr(module, hooks) for hooks in _HOOKS)
+    """Whether hooks watch a module, or its forward was replaced: then it must be called by itself."""
+    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in module.__dict__ or _has_any_global_hook()
 
 
 def _pair(first: nn.Module, second: nn.Module, x: Tensor) -> Tensor | None:

@@ -11,7 +11,6 @@ from regrow.errors import ConfigurationError
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import Outcome, Run
 
-
 # How long stopped runs may take to save.
 SAVE_SECONDS = 120
 
@@ -47,7 +46,9 @@ class RayExecutor:
         self._most_threads = int(max(node.get("CPU", 0) for node in nodes))
         self._gpus = int(any(node.get("GPU") for node in nodes))
         if not self._most_threads:
-            raise ConfigurationError("no node of the Ray cluster has a CPU for tasks: give one, as in ray start --num-cpus 8")
+            raise ConfigurationError(
+                "no node of the Ray cluster has a CPU for tasks: give one, as in ray start --num-cpus 8"
+            )
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Send a call to the cluster."""

@@ -54,7 +54,9 @@ class Line:
     def computed(self) -> str:
         """The execution, and the tolerance of the growth window where the method asks for momentum of missing weights."""
         sparse = self.cell.config.sparse
-        window = f", window {sparse.window_tolerance:g}" if "momentum" in build(sparse.method, sparse.options).needs else ""
+        window = (
+            f", window {sparse.window_tolerance:g}" if "momentum" in build(sparse.method, sparse.options).needs else ""
+        )
         return self.execution + window
 
     @property

@@ -110,6 +110,9 @@ class Method:
             getattr(self.prune, "count", None),
             getattr(self.redistribute, "share", None),
             getattr(self.grow, "score", None),
+            self.prune,
+            self.redistribute,
+            self.grow,
             self.rewire,
         )
         return frozenset().union(self.extra_needs, *(needs_of(piece) for piece in pieces))

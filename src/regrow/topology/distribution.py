@@ -11,6 +11,9 @@ from regrow.errors import ConfigurationError, unknown
 Shape = Sequence[int]
 Distribution = Callable[[Sequence[Shape], float], list[float]]
 
+# How far explicit densities of all layers may be from the whole network's: somebody rounded them.
+_TOLERANCE = 0.01
+
 
 def uniform(shapes: Sequence[Shape], density: float) -> list[float]:
     """The same density in every layer."""
@@ -136,6 +139,11 @@ def _explicit(
     rest = sum(size for n, size in sizes.items() if n not in fixed)
     left = density * sum(sizes.values()) - sum(sizes[n] * v for n, v in fixed.items())
     share = left / rest if rest else 0.0
+    if not rest and abs(left) > max(len(names), _TOLERANCE * density * sum(sizes.values())):
+        found = sum(sizes[n] * v for n, v in fixed.items()) / sum(sizes.values())
+        raise ConfigurationError(
+            f"the explicit densities make {found:.4g} of all weights, not the density {density:g}: change one, or leave a layer out"
+        )
     if rest and not 0 < share <= 1:
         raise ConfigurationError(
             f"the explicit densities leave density {share:.4g} for the other layers; change them or the density {density}"

@@ -228,7 +228,7 @@ void check_stack(const Kernels<T>& kernels, int samples, int threads) {
 // The operations between layers touch every element once; sanitizers watch the borders.
 template <class T>
 void check_glue(const Kernels<T>& k) {
-  const Pool pool{3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1};
+  const Pool pool{3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1, 0};
   const int64_t lanes = 13, in = 3 * 7 * 6 * lanes, out = 3 * 4 * 3 * lanes, size = in / 3;
   const auto x = random_values<T>(in), grad = random_values<T>(out), g = random_values<T>(in), ones = std::vector<T>(3, T(1));
   std::vector<T> y(out), dx(in), mean(3), variance(3), z(in), dweight(3), dbias(3);
@@ -258,7 +258,7 @@ void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
   auto x = random_values<T>(in);
   const auto grad = random_values<T>(out);
   for (int64_t i = 0; i < in; i++) {
-    if (i % 3 == 0) x[i] = T(0.5);  // ties: the first wins
+    if (i % 3 == 0) x[i] = T(i % 2 ? 0.5 : -2);  // ties: the first wins
     if (i % 11 == 0) x[i] = std::numeric_limits<T>::quiet_NaN();
   }
   std::vector<T> y(out), dx(in, T(7)), most(out), spread(in);
@@ -273,8 +273,9 @@ void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
         const int64_t i = ((c * s.in_rows + r) * s.in_cols + q) * lanes + n;
         if (best < 0 || x[i] > x[best] || (std::isnan(x[i]) && !std::isnan(x[best]))) best = i;
       }
-    most[o] = x[best];
-    spread[best] += grad[o];
+    const bool dead = s.rectified && x[best] <= 0;
+    most[o] = dead ? T(0) : x[best];
+    if (!dead) spread[best] += grad[o];
   }
   k.max_pool(s, x.data(), y.data(), winner.data(), lanes, 0, 1);
   k.max_pool_backward(s, grad.data(), winner.data(), dx.data(), lanes, 0, 1);
@@ -286,12 +287,13 @@ void check_pool(const Kernels<T>& k, const Pool& s, int64_t lanes) {
 
 template <class T>
 void check_pools(const Kernels<T>& k) {
-  for (const int64_t lanes : {1, 5, 8, 13, 16}) {
-    check_pool(k, {2, 6, 4, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1}, lanes);
-    check_pool(k, {2, 7, 5, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1}, lanes);
-    check_pool(k, {3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1}, lanes);
-    check_pool(k, {1, 9, 8, 5, 4, 3, 3, 1, 1, 0, 0, 2, 2}, lanes);
-  }
+  for (const int64_t lanes : {1, 5, 8, 13, 16})
+    for (const int rectified : {0, 1}) {
+      check_pool(k, {2, 6, 4, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1, rectified}, lanes);
+      check_pool(k, {2, 7, 5, 3, 2, 2, 2, 2, 2, 0, 0, 1, 1, rectified}, lanes);
+      check_pool(k, {3, 7, 6, 4, 3, 3, 3, 2, 2, 1, 1, 1, 1, rectified}, lanes);
+      check_pool(k, {1, 9, 8, 5, 4, 3, 3, 1, 1, 0, 0, 2, 2, rectified}, lanes);
+    }
 }
 
 // The gradient of batch norm with a ReLU behind it, which passes where the output is NaN; channels of whole vectors and a rest.

@@ -16,7 +16,17 @@ from regrow.files import held
 from regrow.training.metrics import read_rows
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
-HEADER = ("model", "setting", "weights %", "seed", "execution", "steps", "training loss", "validation accuracy %", "test accuracy %")
+HEADER = (
+    "model",
+    "setting",
+    "weights %",
+    "seed",
+    "execution",
+    "steps",
+    "training loss",
+    "validation accuracy %",
+    "test accuracy %",
+)
 
 Curve = Sequence[dict[str, str]]
 

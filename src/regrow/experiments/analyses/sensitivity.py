@@ -32,7 +32,9 @@ def _test_of(lines: Sequence[Line]) -> str:
         means[series][line.cell.model][value] = line.summary.mean
     pairs = {model: sorted(set(means["sparse"][model]) & set(means["dense"][model])) for model in means["sparse"]}
     complete = {
-        model: found for model, found in pairs.items() if ANCHOR_MOMENTUM in found and {*found} - {ANCHOR_MOMENTUM, DIVERGING_MOMENTUM}
+        model: found
+        for model, found in pairs.items()
+        if ANCHOR_MOMENTUM in found and {*found} - {ANCHOR_MOMENTUM, DIVERGING_MOMENTUM}
     }
     head = "Sensitivity to momentum, sparse against dense: no test,"
     if not complete:
