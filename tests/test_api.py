@@ -141,6 +141,22 @@ def test_costs_by_name_or_counted():
     assert handle.network.costs == [2.0, 5.0]
 
 
+@pytest.mark.parametrize("method", ["gradual-pruning", "granet", "mest", "static"])
+def test_explicit_densities_of_all_layers_hold_at_the_end_of_moving_densities(method):
+    model = small_net()
+    optimizer = sgd(model)
+    densities = {"0": 0.25, "2": 0.375, "4": 0.375}
+    handle = regrow.sparsify(model, optimizer, method, density=0.3, steps=20, update_every=2, distribution=densities)
+    train(model, optimizer, batches(20))
+    assert handle.density == pytest.approx(0.3, abs=0.01)
+
+
+def test_explicit_densities_that_contradict_the_density_are_refused():
+    model = small_net()
+    with pytest.raises(ConfigurationError, match=r"make 0\.5 of all weights, not the density 0\.1"):
+        regrow.sparsify(model, sgd(model), "static", density=0.1, distribution={"*": 0.5})
+
+
 @pytest.mark.parametrize("price", [0.0, -1.0, float("nan"), float("inf")])
 def test_prices_are_positive_numbers(price):
     model = small_net()

@@ -303,3 +303,18 @@ def test_what_grows_under_rprop_has_a_step_size():
         sizes, born = optimizer.state[sparse.parameter]["step_size"], mask & ~before[name]
         assert born.any()
         assert torch.equal(sizes[born], torch.full_like(sizes[born], 0.01))
+
+
+def test_a_handle_may_leave_inside_a_closure():
+    model, optimizer, handle = sparse_run()
+    (batch,) = batches(1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        handle.detach()
+        return loss
+
+    assert optimizer.step(closure).isfinite()
+    assert handle.step == 0

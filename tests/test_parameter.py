@@ -404,7 +404,8 @@ def test_an_optimizer_that_does_not_own_the_parameters():
     assert list(handle.masks) == ["0", "2"]
 
 
-def test_an_overflow_at_missing_weights_lowers_the_scale():
+@pytest.mark.parametrize("order", [(0,), (0, 1), (1, 0)])
+def test_an_overflow_at_missing_weights_lowers_the_scale(order):
     """Growth looks at their gradients: hidden from the scaler, infinity would stay until the update, which refuses it."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 2))
@@ -415,14 +416,26 @@ def test_an_overflow_at_missing_weights_lowers_the_scale():
     handle.masks_from_zeros()
     scaler = GradScaler("cpu", init_scale=2.0**14, growth_interval=10_000)
     x = torch.tensor([[0.1, 0.2, 0.3, 1000.0], [0.3, 0.1, 0.2, 1000.0]])
+    parts = (x, x.clamp(max=1.0))
     while handle.step < 9:
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
-            loss = nn.functional.cross_entropy(model(x).float(), torch.tensor([0, 1]))
-        scaler.scale(loss).backward()
+        for part in order:  # micro-batches
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = nn.functional.cross_entropy(model(parts[part]).float(), torch.tensor([0, 1]))
+            scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         assert scaler.get_scale() > 1
         assert_sparse(handle)
     assert scaler.get_scale() < 2.0**14
     assert handle.updates == 2
+
+
+def test_large_finite_gradients_of_half_precision_are_masked():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64)).half()
+    handle = regrow.sparsify(model, sgd(model), density=0.1, steps=40, update_every=4, window_tolerance=0)
+    model(torch.rand(8, 64).half()).mul(100).sum().backward()
+    grad = model[0].weight.grad
+    assert grad.isfinite().all()
+    assert not grad[~handle.masks["0"]].any()

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -75,12 +74,13 @@ def release(handle: Handle, optimizer: Optimizer) -> None:
 
 def acts_last(optimizer: Optimizer, hooks: list[Any]) -> bool:
     """Whether no other hook (clipping, noise) comes between these and the update."""
-    return next(reversed(optimizer._optimizer_step_pre_hooks)) == hooks[0].id
+    return next(reversed(optimizer._optimizer_step_pre_hooks), None) == hooks[0].id
 
 
 def act_last(optimizer: Optimizer, hooks: list[Any]) -> None:
     """Come after hooks that were registered since; between steps only."""
-    optimizer._optimizer_step_pre_hooks.move_to_end(hooks[0].id)
+    if hooks[0].id in optimizer._optimizer_step_pre_hooks:
+        optimizer._optimizer_step_pre_hooks.move_to_end(hooks[0].id)
 
 
 def handle_of(optimizer: Any) -> Handle | None:
@@ -126,7 +126,7 @@ def _before(
                 "masked: use SGD, Adam or another first-order optimizer"
             )
         loss, evaluated = closure(), True
-        with torch.no_grad():
+        if handle_of(handle.optimizer) is handle:  # not detached meanwhile
             handle.before_step()
         return loss
 

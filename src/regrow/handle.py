@@ -84,6 +84,7 @@ class Handle:
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
+        self.switch.claim(self.model)
         self._remember_rewind()
         self.network.initialise(self.model, calibration)
         self._look_ahead()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,11 +102,15 @@ class SparseNetwork:
         method = self.settings.method
         if method.fixed_counts is not None:
             return method.fixed_counts(self.layers)
-        shapes = [tuple(layer.shape) for layer in self.layers]
-        total = distributions.budget(density, [math.prod(s) for s in shapes])
+        total = distributions.budget(density, [math.prod(s) for s in self._shapes()])
+        return distributions.exact_counts(self._densities(density), self._shapes(), total)
+
+    def _densities(self, density: float) -> list[float]:
         names = [layer.name for layer in self.layers]
-        densities = distributions.layer_densities(self.settings.distribution, names, shapes, density)
-        return distributions.exact_counts(densities, shapes, total)
+        return distributions.layer_densities(self.settings.distribution, names, self._shapes(), density)
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(layer.shape) for layer in self.layers]
 
     # ---------------------------------------------------------------------------------------------- starting
 
@@ -118,6 +122,8 @@ class SparseNetwork:
         views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
         counts = self.counts_at(settings.density_at(0.0))
         self.counts_at(settings.density)  # a target that does not fit must fail here, not at a later update
+        if isinstance(settings.distribution, Mapping):
+            distributions.refuse_contradiction(self._densities(settings.density), self._shapes(), settings.density)
         masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
         self._check_first(masks, counts)
         self.ranks.agree(masks, "at the start")

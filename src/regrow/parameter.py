@@ -197,13 +197,13 @@ class SparseParameter:
         overflowed = False
         if self._arriving is not None:
             arrived, anew = self._arriving
-            overflowed = not bool(arrived.sum().isfinite())
             # A gradient that starts anew (also one thrown away by zero_grad without a step) starts the sum anew.
             if self.incoming is None or anew:
                 self.incoming = _wide(arrived).clone()
             else:
                 self.incoming.add_(arrived)
             self._arriving = None
+            overflowed = not bool(self.incoming.sum().isfinite())
         # What growth looks at must be seen by a gradient scaler, which lowers its scale and throws the step away.
         if parameter.grad is not None and not overflowed:
             if self.arrives_masked is None or not self.arrives_masked(parameter.grad):

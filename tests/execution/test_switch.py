@@ -270,3 +270,17 @@ def test_hooks_that_come_later_act_before_the_native_step(when):
         train(model, optimizer, 3, first=2)
         weights[execution] = model[0].weight.detach() - before
     torch.testing.assert_close(weights["sparse"], weights["masked"], rtol=1e-3, atol=1e-5)
+
+
+def test_a_handle_leaves_the_execution_of_others_alone():
+    model = nn.Sequential(net(), nn.Linear(5, 5))
+    first = start("sparse", model=model[0])
+    classes = [type(module) for module in model.modules()]
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    second = regrow.sparsify(model[1], optimizer, "static", density=0.5)
+    second.detach()
+    assert [type(module) for module in model.modules()] == classes
+    first[2].detach()
+    again = start("sparse", model=model[0])
+    first[2].densify()
+    assert all(execution_of(layer.module) is not None for layer in again[2].network.layers)

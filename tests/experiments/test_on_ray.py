@@ -71,18 +71,20 @@ def test_each_task_asks_for_a_core_per_thread(ray, monkeypatch):
     assert ray.asked == [{"num_cpus": 4, "num_gpus": 0, "max_retries": 0}]
 
 
-def test_no_task_asks_for_more_than_a_node_has(monkeypatch):
-    ray = StandIn({"CPU": 2.0, "GPU": 1.0}, {"CPU": 6.0}, {})
+@pytest.mark.parametrize(
+    ("nodes", "cores", "gpus"),
+    [
+        ([{"CPU": 2.0}, {"CPU": 6.0}, {}], 6, 0),
+        ([{"CPU": 2.0, "GPU": 1.0}, {"CPU": 6.0}], 2, 1),
+        ([{"memory": 1e9}], 16, 0),  # a head whose workers come when there is work
+    ],
+)
+def test_no_task_asks_for_more_than_a_node_has(monkeypatch, nodes, cores, gpus):
+    ray = StandIn(*nodes)
     monkeypatch.setitem(sys.modules, "ray", ray)
     executor = on_ray.RayExecutor(1)
-    assert executor.submit(lambda *given: given, "job", "folder", 16).result() == ("job", "folder", 6)
-    assert ray.asked == [{"num_cpus": 6, "num_gpus": 1, "max_retries": 0}]
-
-
-def test_a_cluster_without_cores_for_tasks_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", StandIn({"memory": 1e9}))
-    with pytest.raises(ConfigurationError, match="no node of the Ray cluster has a CPU"):
-        on_ray.RayExecutor(1)
+    assert executor.submit(lambda *given: given, "job", "folder", 16).result() == ("job", "folder", cores)
+    assert ray.asked == [{"num_cpus": cores, "num_gpus": gpus, "max_retries": 0}]
 
 
 def test_stop_interrupts_what_still_runs_and_only_once(ray):

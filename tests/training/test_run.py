@@ -145,6 +145,14 @@ def test_a_run_names_the_code_of_every_part_of_it(data, tmp_path, monkeypatch):
             run = Run(config, tmp_path, view=view)
         result = run.train()
     assert result["code"] == "first+second"
+    monkeypatch.setattr(Run, "state", lambda run, full=Run.state: {k: v for k, v in full(run).items() if k != "code"})
+    monkeypatch.setattr("regrow.training.run.code", lambda: "first")
+    Run(config, tmp_path / "older", view=StopAt(3)).train()  # its checkpoint does not name the code
+    environment = tmp_path / "older" / "environment.json"
+    environment.write_text(json.dumps(json.loads(environment.read_text()) | {"code": "first"}))
+    monkeypatch.setattr("regrow.training.run.code", lambda: "second")
+    with pytest.warns(UserWarning, match="code = second, saved with first"):
+        assert Run(config, tmp_path / "older").code == "first+second"
     monkeypatch.setattr("regrow.training.run.code", lambda: "third")
     with pytest.warns(UserWarning, match="code = third"):
         assert Run(config, tmp_path).code == "first+second", "a finished run has nothing left for other code"

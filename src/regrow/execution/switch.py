@@ -56,10 +56,20 @@ class Switch:
         self._reasons: dict[str, str] = {}
         network.mask_listeners.append(self.refresh)
 
+    def claim(self, model: nn.Module) -> None:
+        """Forget sparse execution under a handle that is no more, as in a network that comes out of a pickle."""
+        from regrow.execution.layers import execution_of
+        from regrow.execution.travel import settle
+
+        left = [found for layer in self.network.layers if (found := execution_of(layer.module)) is not None]
+        for execution in left:
+            execution.detach()
+        if left:
+            settle(model)
+
     def choose(self, execution: str, model: nn.Module) -> None:
         """Switch all layers of ``model``; ``auto`` decides after the next training step."""
         check_execution(execution)
-        self._model = model if self._model is None else self._model
         self._off()
         self.execution = execution
         if execution == "masked":
@@ -176,11 +186,8 @@ class Switch:
                 # Data parallelism lays its buckets of gradients out once, in the order of the weights.
                 if self.network.ranks.size == 1:
                     self._sparse[layer.name].take_weight()
-            elif (
-                attached := execution_of(layer.module)
-            ) is not None:  # also by a handle that did not come along with a pickle
-                self._sparse.pop(layer.name, None)
-                attached.detach()
+            elif layer.name in self._sparse:
+                self._sparse.pop(layer.name).detach()
                 self.network.of(layer).arrives_masked = None
             else:
                 continue

@@ -21,8 +21,8 @@ class RayExecutor:
     An existing cluster is found by ``RAY_ADDRESS``; without it a local one is started and stopped again.
 
     Args:
-        slots: tasks on one machine's worth of cores. Each asks Ray for as many cores as it has threads, no more than the largest node
-            has, and for a GPU where there are any.
+        slots: tasks on one machine's worth of cores. Each asks Ray for as many cores as it has threads, and for a GPU where there are any;
+            no more cores than the largest node has, of those with GPUs where they count. Clusters may still be without nodes, and grow.
     """
 
     def __init__(self, slots: int) -> None:
@@ -42,18 +42,14 @@ class RayExecutor:
                 log_to_driver=False,
                 logging_level="error",
             )
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self._most_threads = int(max(node.get("CPU", 0) for node in nodes))
-        self._gpus = int(any(node.get("GPU") for node in nodes))
-        if not self._most_threads:
-            raise ConfigurationError(
-                "no node of the Ray cluster has a CPU for tasks: give one, as in ray start --num-cpus 8"
-            )
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Send a call to the cluster."""
-        threads = min(threads, self._most_threads)
-        task = self._ray.remote(num_cpus=threads, num_gpus=self._gpus, max_retries=0)(call)
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        with_gpu = [node for node in nodes if node.get("GPU")]
+        most = max((int(node.get("CPU", 0)) for node in with_gpu or nodes), default=0)
+        threads = min(threads, most or threads)
+        task = self._ray.remote(num_cpus=threads, num_gpus=int(bool(with_gpu)), max_retries=0)(call)
         self._tasks.append(task.remote(job, folder, threads))
         return self._tasks[-1].future()
 

@@ -59,6 +59,17 @@ def layer_densities(
     return _explicit(distribution, names, shapes, density)
 
 
+def refuse_contradiction(densities: Sequence[float], shapes: Sequence[Shape], density: float) -> None:
+    """An error for explicit densities of all layers that do not make the density of the whole network."""
+    sizes = [math.prod(s) for s in shapes]
+    found = sum(d * n for d, n in zip(densities, sizes, strict=True))
+    if abs(found - density * sum(sizes)) > max(len(sizes), _TOLERANCE * density * sum(sizes)):
+        raise ConfigurationError(
+            f"the explicit densities make {found / sum(sizes):.4g} of all weights, not the density {density:g}: change one, or leave a "
+            "layer out, which then gets what is left"
+        )
+
+
 def exact_counts(densities: Sequence[float], shapes: Sequence[Shape], total: int) -> list[int]:
     """Round densities to counts with an exact sum and 1 <= count_i <= n_i.
 
@@ -139,11 +150,6 @@ def _explicit(
     rest = sum(size for n, size in sizes.items() if n not in fixed)
     left = density * sum(sizes.values()) - sum(sizes[n] * v for n, v in fixed.items())
     share = left / rest if rest else 0.0
-    if not rest and abs(left) > max(len(names), _TOLERANCE * density * sum(sizes.values())):
-        found = sum(sizes[n] * v for n, v in fixed.items()) / sum(sizes.values())
-        raise ConfigurationError(
-            f"the explicit densities make {found:.4g} of all weights, not the density {density:g}: change one, or leave a layer out"
-        )
     if rest and not 0 < share <= 1:
         raise ConfigurationError(
             f"the explicit densities leave density {share:.4g} for the other layers; change them or the density {density}"

@@ -12,6 +12,7 @@ from types import FrameType
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
+from regrow.environment import code
 from regrow.errors import ConfigurationError, DivergenceError, StateError
 from regrow.files import held
 from regrow.training import processes as groups
@@ -40,7 +41,7 @@ def train(config: Config, folder: Path) -> int:
                 return STOPPED if run.train() is None else 0
     except DivergenceError as error:
         if processes.leads:
-            note_divergence(folder, config.identity(), run.step if run else 0, error)
+            note_divergence(folder, config.identity(), *((run.step, run.code) if run else (0, code())), error)
         raise
     finally:
         if view is not None:

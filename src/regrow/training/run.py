@@ -336,7 +336,7 @@ class Run:
 
     def _code_since(self, state: dict[str, Any]) -> str:
         """The code of every part of the run, as ``first+second``: that before this state, and that of what is left."""
-        earlier = state.get("code", self.code)  # not in older checkpoints
+        earlier = state.get("code", self._code_before)  # not in older checkpoints
         return earlier if self.finished or earlier.endswith(self.code) else f"{earlier}+{self.code}"
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -355,7 +355,7 @@ class Run:
     def _check_same_run(self, state: dict[str, Any]) -> None:
         if state["identity"] != self.config.identity():
             raise self._other_configuration("")
-        saved = state | {"code": state.get("code", self.code).rpartition("+")[2]}
+        saved = state | {"code": state.get("code", self._code_before).rpartition("+")[2]}
         for key, now in (
             ("world", self.processes.world),
             ("threads", torch.get_num_threads()),
@@ -376,14 +376,16 @@ class Run:
 
     def _claim_folder(self) -> None:
         """Write configuration and environment, but never over those of another run."""
-        saved = self.folder / "config.toml"
+        saved, environment = self.folder / "config.toml", self.folder / "environment.json"
         if self.checkpoints.paths() and saved.is_file():
             self._refuse_other(load_configuration(saved))
+        before = json.loads(environment.read_text()) if environment.is_file() else {}
+        self._code_before = before.get("code", "unknown")
         self.processes.wait()
         if self.processes.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / "config.toml", to_toml(self.config).encode())
-            write_atomically(self.folder / "environment.json", json.dumps(describe(), indent=1).encode())
+            write_atomically(environment, json.dumps(describe(), indent=1).encode())
         self.processes.wait()
 
     def _refuse_other(self, saved: Config) -> None:

@@ -55,10 +55,10 @@ def refuse_collapse(step: int, accuracy: float, patience: int) -> NoReturn:
     )
 
 
-def note_divergence(folder: Path, identity: str, step: int, error: DivergenceError) -> None:
+def note_divergence(folder: Path, identity: str, step: int, code: str, error: DivergenceError) -> None:
     """Leave word in a run's folder that it ended without a result, where and why."""
     patience = error.patience if isinstance(error, CollapseError) else 0
-    note = {"identity": identity, "steps": step, "message": str(error), "patience": patience}
+    note = {"identity": identity, "steps": step, "code": code, "message": str(error), "patience": patience}
     write_atomically(folder / DIVERGED, json.dumps(note, indent=1).encode())
 
 
