@@ -47,6 +47,9 @@ def test_wrn_28_2_follows_dsr():
     assert rates == pytest.approx([0.1, 0.02, 0.004, 0.0008])
     assert config.sparse.scope == "partially-dense-cifar"
     assert config.model_options == {"dropout": 0.0}
+    assert [255 * value for value in (*config.data.mean, *config.data.std)] == pytest.approx(
+        [125.3, 123.0, 113.9, 63.0, 62.1, 66.7]
+    )
 
 
 @pytest.mark.parametrize(("name", "density"), [("imagenet-resnet50", 0.15626087), ("imagenet-resnet50-20", 0.25626087)])

@@ -280,3 +280,16 @@ def test_rules_in_a_string_are_those_of_a_sequence():
     assert resolve("dense:@last, stem.*") == resolve(("@last", "stem.*")) == Scope(dense=("@last", "stem.*"))
     with pytest.raises(ConfigurationError, match="dense:RULE"):
         resolve("dense:")
+
+
+def test_a_class_stands_for_all_that_is_inside_it():
+    model = nn.Sequential(nn.Linear(8, 8), nn.TransformerEncoderLayer(8, 2, 16))
+    layers, _ = choose(model, Scope(dense=(nn.TransformerEncoderLayer,)))
+    assert [layer.name for layer in layers] == ["0"]
+    layers, _ = choose(model, Scope(dense=(nn.MultiheadAttention,)))
+    assert {layer.name for layer in layers} == {"0", "1.linear1", "1.linear2"}
+
+
+def test_a_class_that_the_model_does_not_have_is_an_error():
+    with pytest.raises(ConfigurationError, match="names Conv2d, but the model has none with weights; it has Linear"):
+        choose(nn.Sequential(nn.Linear(4, 4)), Scope(dense=(nn.Conv2d,)))

@@ -24,7 +24,8 @@ from regrow.ranges import check_values, value_at
 class Data:
     """What to train on.
 
-    ``batch`` is the global batch, shared by all ranks. ``augment = "auto"`` follows the data set's publication.
+    ``batch`` is the global batch, shared by all ranks. ``augment = "auto"`` follows the data set's publication. ``mean`` and ``std`` per
+    channel, of values from 0 to 1, normalise images in place of the data set's own.
     """
 
     name: str = "mnist"
@@ -35,6 +36,8 @@ class Data:
     image_size: int = 224
     train_split: str = "train"
     test_split: str = "test"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     @property
     def holds_out(self) -> bool:
@@ -139,6 +142,9 @@ class Config:
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
+        for key in ("mean", "std"):
+            if not plain["data"][key]:
+                del plain["data"][key]
         if self.optimizer.betas == Optimizer().betas:
             del plain["optimizer"]["betas"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]

@@ -39,13 +39,14 @@ _TUNED = replace(
     schedule=Schedule("cosine", warmup_epochs=5.0),
     sparse=Sparse(density=0.1, options={"prune_rate": 0.5}),
 )
-# DSR's protocol for WRN-28-2: all 50,000 training images, first convolution, shortcuts and last layer dense.
+# DSR's protocol for WRN-28-2: all 50,000 training images, its own normalisation, first convolution, shortcuts and last layer dense.
+_DSR_MEAN, _DSR_STD = (tuple(v / 255 for v in values) for values in ((125.3, 123.0, 113.9), (63.0, 62.1, 66.7)))
 _WRN28 = replace(
     _CIFAR,
     model="wrn-28-2",
     model_options={"dropout": 0.0},
     epochs=200,
-    data=Data("cifar10", batch=100, train_split="train+val"),
+    data=Data("cifar10", batch=100, train_split="train+val", mean=_DSR_MEAN, std=_DSR_STD),
     schedule=Schedule("step", factor=0.2, epochs=(60.0, 120.0, 160.0)),
     sparse=Sparse(density=0.1, scope="partially-dense-cifar"),
 )

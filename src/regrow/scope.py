@@ -94,7 +94,7 @@ class _Candidate:
     module: nn.Module
     kind: str
     default: str | None
-    uses: list[nn.Module] = field(default_factory=list)
+    within: list[nn.Module] = field(default_factory=list)  # the modules that own it, and those around them
 
     @property
     def layer_name(self) -> str:
@@ -160,6 +160,12 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def _candidates(model: nn.Module) -> list[_Candidate]:
     seen: dict[nn.Parameter, _Candidate] = {}
+    modules = dict(model.named_modules(remove_duplicate=False))
+
+    def around(path: str) -> list[nn.Module]:
+        parts = path.split(".") if path else []
+        return [modules[".".join(parts[:depth])] for depth in range(len(parts), -1, -1)]
+
     for prefix, module in model.named_modules():
         for own, parameter in module._parameters.items():
             if parameter is None:
@@ -171,7 +177,7 @@ def _candidates(model: nn.Module) -> list[_Candidate]:
                 )
             elif isinstance(module, _EMBEDDING):
                 seen[parameter].default = f"tied to embedding {name}"
-            seen[parameter].uses.append(module)
+            seen[parameter].within += around(prefix)
     return list(seen.values())
 
 
@@ -227,7 +233,7 @@ def _dense_reason(candidate: _Candidate, scope: Scope, positions: dict[str, set[
 
 def _matches(rule: Rule, candidate: _Candidate, positions: dict[str, set[str]]) -> bool:
     if not isinstance(rule, str):
-        return any(isinstance(use, rule) for use in candidate.uses)
+        return any(isinstance(module, rule) for module in candidate.within)
     if rule in positions:
         return candidate.name in positions[rule]
     return fnmatchcase(candidate.name, rule) or fnmatchcase(candidate.layer_name, rule)
@@ -244,6 +250,11 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
             if not (isinstance(rule, type) and issubclass(rule, nn.Module)):
                 raise ConfigurationError(
                     f"a scope rule is a name pattern, a position such as '@first' or a module class, got {rule!r}"
+                )
+            if not any(_matches(rule, c, {}) for c in candidates):
+                kinds = ", ".join(sorted({c.kind for c in candidates}))
+                raise ConfigurationError(
+                    f"the scope names {rule.__name__}, but the model has none with weights; it has {kinds}"
                 )
             continue
         if rule.startswith("@"):

@@ -1,5 +1,6 @@
 """Benchmarks run and report what they say; no timing is asserted."""
 
+import contextlib
 import json
 
 import pytest
@@ -234,3 +235,27 @@ def test_medians_interleave():
 def test_bad_arguments_are_refused(arguments, words, capsys):
     assert main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_rows_are_kept_as_they_come(tmp_path, monkeypatch):
+    file = tmp_path / "rows.json"
+    original, calls = layers.measure, []
+
+    def measure_once(*arguments, **options):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(layers, "measure", measure_once)
+    monkeypatch.setattr(layers, "LAYERS", (layers.LayerSpec(8, 8, 6, batch=9),))
+    with contextlib.suppress(KeyboardInterrupt):
+        main(["bench", "layers", "--density", "0.5,1.0", "--json", str(file), *QUICK])
+    assert len(json.loads(file.read_text())["rows"]) == 1
+
+
+def test_a_file_that_cannot_be_is_refused_before_measuring(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(layers, "measure", lambda *_, **__: pytest.fail("measured"))
+    (tmp_path / "file").write_text("")
+    assert main(["bench", "layers", "--density", "0.5", "--json", str(tmp_path / "file" / "rows.json"), *QUICK]) == 2
+    assert "cannot be written" in capsys.readouterr().err

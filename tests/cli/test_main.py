@@ -189,3 +189,16 @@ def test_ctrl_c_is_one_line_and_exit_code_130(monkeypatch, capsys):
     monkeypatch.setattr("regrow.cli.data.run", interrupted)
     assert main(["data", "get", "mnist"]) == 130
     assert capsys.readouterr().err == "regrow data: interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = (
+        "import sys, types; from regrow.cli import main;"
+        "main.parse = lambda _: types.SimpleNamespace(run=lambda _: print('much' * 100_000));"
+        "sys.exit(main.main(['plan']))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as command:
+        command.stdout.close()
+        errors = command.stderr.read()
+    assert (command.returncode, errors) == (141, "")

@@ -145,3 +145,16 @@ def test_real_photographs():
     assert len(y.unique()) > 3
     statistics = torch.stack([x.mean((2, 3)) for x, _ in val.batches(batch_size=50)])
     assert statistics.mean((0, 1)).abs().max() < 0.35
+
+
+def test_too_few_images_to_hold_any_out_are_refused(tmp_path):
+    fill(tmp_path, ["train"], count=1)
+    with pytest.raises(DataError, match="too few images to hold any out for validation; add a 'val' folder"):
+        data.load(tmp_path, "val", image_size=32)
+
+
+def test_the_most_frequent_class(tmp_path):
+    fill(tmp_path, ["train", "val"], count=4)
+    for extra in range(4):
+        Image.new("RGB", (40, 40)).save(tmp_path / "val" / "bee" / f"more{extra}.png")
+    assert data.load(tmp_path, "val", image_size=32).majority == 0.5

@@ -173,3 +173,22 @@ def test_form_is_that_of_the_loaded_data(tmp_path, monkeypatch):
     assert data.form_of("imagenet").num_classes == 1000, "not placed there yet"
     (tmp_path / "imagenet" / "train" / "ant").mkdir(parents=True)
     assert data.form_of("imagenet").num_classes == 1
+
+
+def test_normalisation_of_ones_own():
+    own = data.Normalisation((0.5,), (0.25,))
+    (mine, _), (published, _) = (
+        next(data.load("mnist-sample", "test", normalisation=n).batches(batch_size=10)) for n in (own, None)
+    )
+    torch.testing.assert_close(mine * 0.25 + 0.5, published * 0.3081 + 0.1307, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("mean", "std"), [((0.5,), ()), ((0.5,), (0.0,)), ((), (1.0,))])
+def test_normalisation_needs_both_and_a_spread(mean, std):
+    with pytest.raises(DataError, match="a mean and a positive std for every channel"):
+        data.Normalisation(mean, std)
+
+
+def test_normalisation_of_other_channels_is_refused():
+    with pytest.raises(DataError, match="mnist-sample has 1 channels, but mean and std are given for 3"):
+        data.load("mnist-sample", normalisation=data.Normalisation((0.5,) * 3, (0.2,) * 3))

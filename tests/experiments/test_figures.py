@@ -137,9 +137,10 @@ def test_what_never_learned_has_no_point_but_a_note(tmp_path, drawn):
     (axes,) = drawn[0].axes
     assert axes.get_title(loc="left").splitlines()[1:] == ["collapsed: momentum / random (5 of 5)"]
     assert len(curve(axes, "ours")[0]) == 3
-    dense, thin, *_ = lines(EXPERIMENTS["mnist-compression"])
-    draw(EXPERIMENTS["mnist-compression"], [dense, collapsed(thin)], tmp_path)
-    assert drawn[1].axes[0].get_title(loc="left").endswith("\ncollapsed: sparse momentum 1% (5 of 5)")
+    dense, thin, thicker, *_ = lines(EXPERIMENTS["mnist-compression"])
+    draw(EXPERIMENTS["mnist-compression"], [dense, collapsed(thin), collapsed(thicker)], tmp_path)
+    note = drawn[1].axes[0].get_title(loc="left")
+    assert note.endswith("\ncollapsed: sparse momentum 1% (5 of 5), 1.5% (5 of 5)")
     draw(EXPERIMENTS["mnist-compression"], [collapsed(dense)], tmp_path)
     assert len(drawn) == 2, "there is nothing of ours to draw"
 

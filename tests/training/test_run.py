@@ -396,3 +396,30 @@ def test_sparse_execution_resumes_bit_for_bit(optimizer, data, tmp_path):
         run.train()
     assert run.resumed_from == 13
     assert tiny.digests(tmp_path / "pieces") == tiny.digests(tmp_path / "whole")
+
+
+def test_a_run_that_goes_on_has_no_result_until_its_end(data, tmp_path):
+    config = tiny.config(data, epochs=2, max_steps=5)
+    Run(config, tmp_path).train()
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
+    longer = replace(config, max_steps=0)
+    Run(longer, tmp_path, view=StopAt(8)).train()
+    assert not (tmp_path / "result.json").exists()
+    result = Run(longer, tmp_path).train()
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == result["steps"] > 8
+    Run(longer, tmp_path)
+    assert (tmp_path / "result.json").exists(), "looking at a finished run takes nothing away"
+
+
+def test_a_configuration_of_the_users_own_is_not_replaced(data, tmp_path):
+    config = tiny.config(data, epochs=1)
+    own = "# mine\n" + to_toml(config)
+    (tmp_path / "config.toml").write_text(own)
+    with pytest.raises(StateError, match=r"config\.toml is a file of your own.*--out"):
+        Run(config, tmp_path)
+    assert (tmp_path / "config.toml").read_text() == own
+    (tmp_path / "config.toml").write_text(
+        to_toml(replace(config, seed=3))
+    )  # of a run that ended before its first checkpoint
+    Run(config, tmp_path)
+    assert (tmp_path / "config.toml").read_text() == to_toml(config)

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -199,6 +200,23 @@ def test_tensorboard(data, tmp_path):
     assert [event.step for event in written.Scalars("train/loss")] == [row["step"] for row in rows]
     assert [event.value for event in written.Scalars("train/loss")] == pytest.approx([row["loss"] for row in rows])
     assert {"validation/accuracy", "test/accuracy", "train/density"} <= set(written.Tags()["scalars"])
+
+
+def test_tensorboard_has_no_step_twice_and_a_refused_run_no_log(data, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    config = tiny.config(data, epochs=1, tensorboard=True)
+    make_view(config, tmp_path).close()
+    assert not (tmp_path / "tensorboard").exists(), "nothing was trained"
+    purged = []
+    for steps in (4, 0):
+        view = make_view(replace(config, max_steps=steps), tmp_path)
+        make = view._make
+        monkeypatch.setattr(
+            view, "_make", lambda path, purge_step, make=make: (purged.append(purge_step), make(path))[1]
+        )
+        Run(replace(config, max_steps=steps), tmp_path, view=view).train()
+        view.close()
+    assert purged == [None, 5]
 
 
 def test_a_real_terminal_gets_a_bar(tmp_path):

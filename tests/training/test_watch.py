@@ -42,10 +42,13 @@ def test_an_evaluation_that_is_not_finite_is_refused():
 
 
 def test_collapse_is_a_row_of_validations_at_chance():
-    assert collapsed([0.9, 0.11, 0.1], 2, classes=10)
-    assert not collapsed([0.1, 0.9, 0.1], 2, classes=10), "it came back in between"
-    assert not collapsed([0.1], 2, classes=10), "too early to say"
-    assert not collapsed([0.2, 0.2], 2, classes=10), "a fifth is twice chance"
+    assert collapsed([0.9, 0.11, 0.1], 2, majority=0.11)
+    assert not collapsed([0.1, 0.9, 0.1], 2, majority=0.11), "it came back in between"
+    assert not collapsed([0.1], 2, majority=0.11), "too early to say"
+    assert not collapsed([0.2, 0.2], 2, majority=0.11), "a fifth is twice chance"
+    assert not collapsed([0.6, 0.6], 2, majority=0.5), "two classes, and better than one of them"
+    assert collapsed([0.9, 0.9], 2, majority=0.9), "few others, and none of them found"
+    assert collapsed([float("nan")] * 2, 2, majority=0.5)
     with pytest.raises(
         CollapseError, match=r"at step 20 its validation accuracy is 10\.0%, and 2 validations .* patience = 0"
     ):

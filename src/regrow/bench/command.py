@@ -20,6 +20,7 @@ from regrow.bench.memory import peak_mb
 from regrow.environment import describe
 from regrow.errors import ConfigurationError
 from regrow.execution import native
+from regrow.files import write_atomically
 from regrow.training.processes import use_threads
 
 MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
@@ -40,18 +41,27 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         f"of several), medians of {options.repeats}, interleaved",
         highlight=False,
     )
-    records = []
+    about |= {"buffers_kept": tuned, "memory": MEMORY if options.memory else "not measured"}
+    content: dict[str, Any] = {"machine": about, "fma_peak_gflops": peak, "repeats": options.repeats, "rows": []}
+    _store(options.json, content)  # a place that cannot be written to is an error before hours of measuring
+    records = content["rows"]
     for record in (_layers if options.what == "layers" else _train)(options, densities):
         records.append({**record, "peak_share": record["useful_gflops"] / peak})
+        _store(options.json, content)
         console.print(show.line(record), highlight=False, soft_wrap=True)
     for reason in dict.fromkeys(r["compile_skipped"] for r in records if r["compile_skipped"]):
         console.print(f"dense compiled is missing: {reason}", highlight=False)
     for table in show.tables(records, peak):
         console.print(table)
-    if options.json:
-        about |= {"buffers_kept": tuned, "memory": MEMORY if options.memory else "not measured"}
-        content = {"machine": about, "fma_peak_gflops": peak, "repeats": options.repeats, "rows": records}
-        Path(options.json).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _store(path: str | None, content: dict[str, Any]) -> None:
+    if not path:
+        return
+    try:
+        write_atomically(Path(path), (json.dumps(content, indent=1) + "\n").encode())
+    except OSError as error:
+        raise ConfigurationError(f"--json {path} cannot be written ({error.strerror}): choose another file") from error
 
 
 def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[dict[str, Any]]:

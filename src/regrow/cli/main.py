@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from regrow.cli.configured import separate
 from regrow.errors import RegrowError, RegrowWarning
 
 INTERRUPTED = 130
+UNREAD = 141
 COMMANDS: dict[str, str] = {
     "train": "train a network; the same command again resumes",
     "evaluate": "test a finished or running run",
@@ -80,10 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _own_warnings(command):
             options = parse(arguments)
-            return options.run(options)
+            status = options.run(options)
+            sys.stdout.flush()
+            return status
     except KeyboardInterrupt:
         print(f"regrow {command}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on, as behind `| head`: what is left in buffers must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except (RegrowError, ValueError, OSError) as error:
         if not _is_users(error):
             raise

@@ -12,10 +12,22 @@ Order and augmentation are pure functions of (seed, epoch, sample): any batch ca
 Importing this package does not import torch.
 """
 
+from regrow.data.arrays import Normalisation
 from regrow.data.catalogue import DatasetInfo, list_datasets
 from regrow.data.dataset import Dataset
 from regrow.data.errors import DataError, FetchError
 from regrow.data.fetch import get
 from regrow.data.loading import Form, form_of, load
 
-__all__ = ["DataError", "Dataset", "DatasetInfo", "FetchError", "Form", "form_of", "get", "list_datasets", "load"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "DatasetInfo",
+    "FetchError",
+    "Form",
+    "Normalisation",
+    "form_of",
+    "get",
+    "list_datasets",
+    "load",
+]

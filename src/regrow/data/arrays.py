@@ -32,6 +32,13 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot normalise."""
+        if len(self.mean) != len(self.std) or not all(std > 0 for std in self.std):
+            raise DataError(
+                f"normalisation needs a mean and a positive std for every channel, got {self.mean} and {self.std}"
+            )
+
     @staticmethod
     def of(samples: LabelledImages) -> Normalisation:
         """Mean and standard deviation of the samples themselves, for data without published ones."""

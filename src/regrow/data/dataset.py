@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from regrow.data.plan import EpochPlan, count_steps
 
 if TYPE_CHECKING:
@@ -40,6 +42,16 @@ class Dataset(ABC):
     def num_classes(self) -> int:
         """How many labels there are."""
         return len(self.class_names)
+
+    @property
+    @abstractmethod
+    def labels(self) -> np.ndarray:
+        """The label of each sample."""
+
+    @property
+    def majority(self) -> float:
+        """Share of the most frequent class: the accuracy of naming it always."""
+        return float(np.bincount(self.labels).max() / len(self))
 
     @abstractmethod
     def __len__(self) -> int:

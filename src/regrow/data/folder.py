@@ -101,7 +101,10 @@ def list_split(root: Path, split: str) -> tuple[Listing, tuple[str, ...]]:
     if has_val:
         return training, class_names
     kept, held = hold_out_per_class(training.labels)
-    return training.take(kept if split == "train" else held), class_names
+    chosen = kept if split == "train" else held
+    if not len(chosen):
+        raise DataError(f"{root}: too few images to hold any out for validation; add a 'val' folder of your own")
+    return training.take(chosen), class_names
 
 
 class ImageFolder(Dataset):
@@ -139,6 +142,11 @@ class ImageFolder(Dataset):
         self._listing, self.class_names = list_split(root, split)
         mean, std = (np.tile(values, image_size) for values in (normalisation.mean, normalisation.std))
         self._scale, self._shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each image."""
+        return self._listing.labels
 
     def __len__(self) -> int:
         """Number of files."""

@@ -63,6 +63,7 @@ def load(
     root: str | Path | None = None,
     augment: bool | None = None,
     image_size: int = 224,
+    normalisation: Normalisation | None = None,
     workers: int | None = None,
 ) -> Dataset:
     """One split of a data set.
@@ -76,40 +77,60 @@ def load(
         root: local folder that has the files of a named data set.
         augment: random crops and flips; by default as published (on for training splits of CIFAR-10 and image folders).
         image_size: side of the images of an image folder.
+        normalisation: mean and standard deviation per channel, in place of the data set's own.
         workers: decoding threads of an image folder.
 
     Example:
         >>> load("mnist-sample", "test")
         ArrayDataset(mnist-sample test: 1000 images 1x28x28, 10 classes)
     """
+    found = _load(name, split, root, augment, image_size, normalisation, workers)
+    if normalisation is not None and len(normalisation.mean) != found.shape[0]:
+        raise DataError(
+            f"{found.name} has {found.shape[0]} channels, but mean and std are given for {len(normalisation.mean)}"
+        )
+    return found
+
+
+def _load(
+    name: str | Path,
+    split: str,
+    root: str | Path | None,
+    augment: bool | None,
+    image_size: int,
+    normalisation: Normalisation | None,
+    workers: int | None,
+) -> Dataset:
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
     record = catalogue.find(str(name))
     if record is IMAGENET:
-        return _image_folder(_imagenet_root(root), split, IMAGENET.name, image_size, augment, workers)
+        return _image_folder(_imagenet_root(root), split, IMAGENET.name, image_size, augment, normalisation, workers)
     if record is not None:
-        return _named(record, split, root, augment)
+        return _named(record, split, root, augment, normalisation)
     path = Path(name).expanduser()
     if not path.exists():
         raise catalogue.unknown(str(name), also=", or the path of your own data (there is no such file or folder)")
     if path.is_dir() and (path / "train").is_dir():
-        return _image_folder(path, split, path.name, image_size, augment, workers)
-    return _own_arrays(path, split, augment)
+        return _image_folder(path, split, path.name, image_size, augment, normalisation, workers)
+    return _own_arrays(path, split, augment, normalisation)
 
 
-def _named(record: DatasetInfo, split: str, root: str | Path | None, augment: bool | None) -> Dataset:
+def _named(
+    record: DatasetInfo, split: str, root: str | Path | None, augment: bool | None, normalisation: Normalisation | None
+) -> Dataset:
     folder = get(record.name, root)
     parts = _read_cifar10(folder, split) if record is CIFAR10 else read_idx_folder(folder)
     samples = _select(parts, split, per_class=False, origin=record.name)
     wanted = record.augment and split.startswith("train") if augment is None else augment
-    return _in_memory(samples, record.normalisation, record.name, split, record.class_names, wanted)
+    return _in_memory(samples, normalisation or record.normalisation, record.name, split, record.class_names, wanted)
 
 
-def _own_arrays(path: Path, split: str, augment: bool | None) -> Dataset:
+def _own_arrays(path: Path, split: str, augment: bool | None, normalisation: Normalisation | None) -> Dataset:
     parts = _read_own(path)
     samples = _select(parts, split, per_class=True, origin=str(path))
     # Statistics come from what is trained on, so that all splits are normalised alike.
-    normalisation = Normalisation.of(_select(parts, "train", per_class=True, origin=str(path)))
+    normalisation = normalisation or Normalisation.of(_select(parts, "train", per_class=True, origin=str(path)))
     class_names = tuple(map(str, range(int(parts["train"].labels.max()) + 1)))
     return _in_memory(samples, normalisation, path.stem, split, class_names, bool(augment))
 
@@ -179,11 +200,20 @@ def _in_memory(
 
 
 def _image_folder(
-    root: Path, split: str, name: str, image_size: int, augment: bool | None, workers: int | None
+    root: Path,
+    split: str,
+    name: str,
+    image_size: int,
+    augment: bool | None,
+    normalisation: Normalisation | None,
+    workers: int | None,
 ) -> Dataset:
     from regrow.data.folder import ImageFolder
 
-    return ImageFolder(root, split, name=name, image_size=image_size, augment=augment, workers=workers)
+    usual = normalisation or IMAGENET.normalisation
+    return ImageFolder(
+        root, split, name=name, image_size=image_size, augment=augment, normalisation=usual, workers=workers
+    )
 
 
 def _imagenet_root(root: str | Path | None) -> Path:

@@ -65,6 +65,11 @@ class ArrayDataset(Dataset):
         self._augment = CropFlip(height, width) if augment else None
         self._affine = Affine(normalisation, self._images.dtype)
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each sample."""
+        return self._labels.numpy()
+
     def __len__(self) -> int:
         """Number of samples."""
         return len(self._labels)

@@ -17,7 +17,7 @@ from regrow.figure import blank, save
 ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
 _TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
-_TITLE_WIDTH = 90
+_TITLE_WIDTH = 76
 _MARKERS = "xv^<>PX*hd8"
 
 
@@ -51,9 +51,13 @@ def _collapsed(lines: Sequence[Line], cells: Sequence[Cell]) -> list[str]:
     labels = [cell.label for cell in cells]
     gone = [line for line in lines if line.collapsed]
     several = {line.cell.label for line in gone if labels.count(line.cell.label) > 1}
-    names = [_series(x) + (f" {_density(x.cell):.3g}%" if x.cell.label in several else "") for x in gone]
-    counts = [f"{name} ({x.collapsed} of {x.collapsed + x.summary.n})" for name, x in zip(names, gone, strict=True)]
-    return textwrap.wrap(f"collapsed: {', '.join(counts)}", _TITLE_WIDTH) if counts else []
+    counts: dict[str, list[str]] = {}
+    for line in gone:
+        density = f"{_density(line.cell):.3g}% " if line.cell.label in several else ""
+        count = f"{density}({line.collapsed} of {line.collapsed + line.summary.n})"
+        counts.setdefault(_series(line), []).append(count)
+    notes = [f"{name} {', '.join(found)}" for name, found in counts.items()]
+    return textwrap.wrap(f"collapsed: {'; '.join(notes)}", _TITLE_WIDTH) if notes else []
 
 
 def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) -> tuple[float, float]:

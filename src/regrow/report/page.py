@@ -225,7 +225,7 @@ def _layers(shot: Snapshot) -> str:
 
 
 def _speed(files: RunFiles, shot: Snapshot, work: TrainingWork | None) -> str:
-    panels = tables.measured(files) + tables.counted(shot, work, files.config.data.batch) + tables.estimated(shot)
+    panels = tables.measured(files) + tables.counted(shot, work, tables.images_per_step(files)) + tables.estimated(shot)
     lead = html.paragraph("Three figures that mean different things and must not be mixed.")
     return html.section("speed", SECTIONS["speed"], lead, f'<div class="figures">{panels}</div>')
 

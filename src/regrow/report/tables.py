@@ -129,6 +129,12 @@ def measured(files: RunFiles) -> str:
     return _panel("Measured", "", note, html.facts(pairs + _traffic(files)), html.drawing(curves.throughput(files)))
 
 
+def images_per_step(files: RunFiles) -> float:
+    """Images of a step on average: the last one of an epoch may have few."""
+    steps, images = _done(files)
+    return images / steps if steps else files.config.data.batch
+
+
 def _done(files: RunFiles) -> tuple[int, int]:
     """Steps and images of the logged seconds; rows without these counts, of older runs, by their step numbers and whole batches."""
     steps = images = before = 0
@@ -152,8 +158,8 @@ def _traffic(files: RunFiles) -> list[tuple[str, str]]:
     return [("gradient traffic per step and process", f"{big_number(sent)}B, {share}")]
 
 
-def counted(shot: Snapshot, work: TrainingWork | None, batch: int) -> str:
-    """FLOPs by weights alone."""
+def counted(shot: Snapshot, work: TrainingWork | None, images: float) -> str:
+    """FLOPs by weights alone; ``images`` are those of a step on average."""
     note = html.paragraph(
         "A count, not a time: 2 x MACs of present weights; a training step is three such products, and in growth windows the "
         "weight gradient is dense (RigL's accounting)."
@@ -176,7 +182,7 @@ def counted(shot: Snapshot, work: TrainingWork | None, batch: int) -> str:
         rows.append([(label, "name soft"), big_number(value), percent(value / train)])
     whole = html.paragraph(
         f"FLOPs per image, means over {work.steps:,} steps. {percent(work.window_share)} of the steps had dense weight gradients. "
-        f"Whole training so far: {big_number(per_step * work.steps * batch)}FLOP, dense {big_number(train * work.steps * batch)}FLOP."
+        f"Whole training so far: {big_number(per_step * work.steps * images)}FLOP, dense {big_number(train * work.steps * images)}FLOP."
     )
     return _panel("Weights-only FLOPs", "count", note, html.table([("", "name"), "FLOPs", "of dense"], rows), whole)
 

@@ -40,8 +40,6 @@ from regrow.training.setup import Parts, assemble
 from regrow.training.tally import Tally
 from regrow.training.watch import collapsed, refuse_collapse, refuse_non_finite, refuse_non_finite_scores
 
-AGREE_EVERY = 20
-
 
 class View(Protocol):
     """Who watches a run."""
@@ -68,6 +66,7 @@ class Run:
         self.pace = Pace()
         self.speed: float | None = None
         self.stop_requested = False
+        self._agreed = False, False
         self.resumed_from: int | None = None
         self.code = code()
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
@@ -107,6 +106,8 @@ class Run:
     def train(self) -> dict[str, Any] | None:
         """Train to the end and return the result; None if stopped on request (after saving)."""
         self.began_at = self.step
+        if self.processes.leads and not self.finished:
+            (self.folder / "result.json").unlink(missing_ok=True)  # that of an earlier, nearer end
         self._notify("started")
         self._start_clocks()
         if self.step and self.step % self.steps_per_epoch == 0:
@@ -179,9 +180,15 @@ class Run:
         return min(self.config.data.batch, len(self.parts.train) - done)
 
     def _finite(self, loss: float) -> bool:
-        if self.processes.world == 1:
-            return math.isfinite(loss)
-        return not self.processes.any(not math.isfinite(loss))
+        """Whether the loss is finite in every process. They agree on stopping and saving too, as clocks and signals differ between them."""
+        flags = [not math.isfinite(loss), self.stop_requested, self._save_is_due()]
+        if self.processes.world > 1:
+            flags = [count > 0 for count in self.processes.sum([float(flag) for flag in flags])]
+            self._agreed = flags[1], flags[2]
+        return not flags[0]
+
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self._last_save > self.config.checkpoint_seconds
 
     def _precision(self) -> AbstractContextManager:
         if self.config.precision == "bf16":
@@ -192,12 +199,7 @@ class Run:
         """A row, a checkpoint, a stop: whatever is due. True if the run must stop now."""
         if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0 or self.finished:
             self._training_row()
-        stop, save = self.stop_requested, time.monotonic() - self._last_save > self.config.checkpoint_seconds
-        if self.processes.world > 1:
-            # Clocks and signals differ between processes: they agree every so many steps.
-            if self.step % AGREE_EVERY and not self.finished:
-                return False
-            stop, save = (count > 0 for count in self.processes.sum([float(stop), float(save)]))
+        stop, save = (self.stop_requested, self._save_is_due()) if self.processes.world == 1 else self._agreed
         if save and not stop:
             self.save()
         return stop
@@ -242,13 +244,13 @@ class Run:
         every = self.epoch % self.config.evaluate_every == 0 or self.step == self.total_steps
         if self.parts.validation is not None and every:
             self._row("validation", self._evaluate(self.parts.validation))
-            self._check_collapse(self.parts.validation.num_classes)
+            self._check_collapse(self.parts.validation.majority)
 
-    def _check_collapse(self, classes: int) -> None:
+    def _check_collapse(self, majority: float) -> None:
         """End a run that learns nothing, as the leading process says, which alone has the rows from before a resume."""
         seen = [row["accuracy"] for row in self.log.rows if row["kind"] == "validation"]
         patience = self.config.patience
-        if patience and self.processes.any(self.processes.leads and collapsed(seen, patience, classes)):
+        if patience and self.processes.any(self.processes.leads and collapsed(seen, patience, majority)):
             refuse_collapse(self.step, seen[-1], patience)
 
     def _evaluate(self, dataset: Any) -> Scores:
@@ -377,8 +379,14 @@ class Run:
     def _claim_folder(self) -> None:
         """Write configuration and environment, but never over those of another run."""
         saved, environment = self.folder / "config.toml", self.folder / "environment.json"
-        if self.checkpoints.paths() and saved.is_file():
-            self._refuse_other(load_configuration(saved))
+        if saved.is_file():
+            found = load_configuration(saved)
+            if self.checkpoints.paths():
+                self._refuse_other(found)
+            elif saved.read_text() != to_toml(found):  # not written by a run
+                raise StateError(
+                    f"{saved} is a file of your own, which the run would replace: choose another folder with --out"
+                )
         before = json.loads(environment.read_text()) if environment.is_file() else {}
         self._code_before = before.get("code", "unknown")
         self.processes.wait()

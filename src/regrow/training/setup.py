@@ -174,7 +174,9 @@ def load_split(config: Config, split: str, augment: bool | None = None) -> Datas
     settings = config.data
     if augment is None:
         augment = {"auto": None, "on": split.startswith("train"), "off": False}[settings.augment]
-    return data.load(settings.name, split, root=settings.root or None, augment=augment, image_size=settings.image_size)
+    own = data.Normalisation(settings.mean, settings.std) if settings.mean or settings.std else None
+    places = {"root": settings.root or None, "image_size": settings.image_size}
+    return data.load(settings.name, split, augment=augment, normalisation=own, **places)
 
 
 def _calibration(kind: str | None, config: Config, network: nn.Module, train: Dataset) -> Any:

@@ -192,7 +192,13 @@ class TensorBoardView:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigurationError("--tensorboard needs the package: pip install 'regrow[tensorboard]'") from error
-        self.inner, self.writer = inner, SummaryWriter(str(folder / "tensorboard"))
+        self.inner, self.folder, self._make, self.writer = inner, folder, SummaryWriter, None
+
+    def started(self, run: Run) -> None:
+        """Open the log, only now that the folder is the run's, without what a resumed run does again."""
+        again = None if run.resumed_from is None else run.resumed_from + 1
+        self.writer = self._make(str(self.folder / "tensorboard"), purge_step=again)
+        self.inner.started(run)
 
     def row(self, run: Run, row: dict[str, Any]) -> None:
         """Write a row's numbers."""
@@ -202,7 +208,8 @@ class TensorBoardView:
 
     def close(self) -> None:
         """Flush."""
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
         self.inner.close()
 
     def __getattr__(self, name: str) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regrow.errors import CollapseError, DivergenceError, NonFiniteError
 from regrow.files import write_atomically
-from regrow.training.metrics import DIVERGED, at_chance
+from regrow.training.metrics import DIVERGED
 
 
 def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> NoReturn:
@@ -36,14 +36,15 @@ def refuse_non_finite_scores(loss: float, step: int) -> None:
         )
 
 
-def collapsed(validations: Sequence[float], patience: int, classes: int) -> bool:
-    """Whether the last ``patience`` accuracies are all at chance.
+def collapsed(validations: Sequence[float], patience: int, majority: float) -> bool:
+    """Whether the last ``patience`` accuracies are hardly better than naming the most frequent class, which has the share ``majority``.
 
     Example:
-        >>> collapsed([0.9, 0.1, 0.1], 2, classes=10), collapsed([0.1], 2, classes=10)
-        (True, False)
+        >>> collapsed([0.9, 0.1, 0.1], 2, majority=0.11), collapsed([0.1], 2, majority=0.11), collapsed([0.6, 0.6], 2, majority=0.5)
+        (True, False, False)
     """
-    return len(validations) >= patience and all(at_chance(share, classes) for share in validations[-patience:])
+    hardly = majority * (1 + 0.1 * (1 - majority))
+    return len(validations) >= patience and not any(share > hardly for share in validations[-patience:])
 
 
 def refuse_collapse(step: int, accuracy: float, patience: int) -> NoReturn:
