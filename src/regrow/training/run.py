@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -26,9 +25,10 @@ from torch import Tensor, nn
 from regrow.config import Config, differences, to_toml
 from regrow.config import load as load_configuration
 from regrow.environment import code, describe
-from regrow.errors import CheckpointWarning, StateError
+from regrow.errors import StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
+from regrow.training import provenance
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
 from regrow.training.lap import Lap
@@ -331,15 +331,11 @@ class Run:
             self.resumed_from = self.step
             self._check_same_run(found[1])
             self._load(found[1])
-            self.code = self._code_since(found[1])
+            before = self._code_of(found[1])
+            self.code = before if self.finished else provenance.joined(before, self.code)
         if self.processes.leads:
             self.checkpoints.drop_after(self.step)
             self.log.restart(self.step, [record.as_dict() for record in self.parts.handle.journal])
-
-    def _code_since(self, state: dict[str, Any]) -> str:
-        """The code of every part of the run, as ``first+second``: that before this state, and that of what is left."""
-        earlier = state.get("code", self._code_before)  # not in older checkpoints
-        return earlier if self.finished or earlier.endswith(self.code) else f"{earlier}+{self.code}"
 
     def _load(self, state: dict[str, Any]) -> None:
         parts = self.parts
@@ -357,19 +353,12 @@ class Run:
     def _check_same_run(self, state: dict[str, Any]) -> None:
         if state["identity"] != self.config.identity():
             raise self._other_configuration("")
-        saved = state | {"code": state.get("code", self._code_before).rpartition("+")[2]}
-        for key, now in (
-            ("world", self.processes.world),
-            ("threads", torch.get_num_threads()),
-            ("torch", torch.__version__),
-            ("code", self.code),
-        ):
-            if saved[key] != now:
-                warnings.warn(
-                    f"resuming with {key} = {now}, saved with {saved[key]}: results may differ in the last bits",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
+        saved = {**state, "code": self._code_of(state).rpartition("+")[2]}
+        now = {"world": self.processes.world, "threads": torch.get_num_threads(), "torch": torch.__version__}
+        provenance.warn_of_changes(saved, {**now, "code": self.code})
+
+    def _code_of(self, state: dict[str, Any]) -> str:
+        return state.get("code", self._code_before)
 
     def _other_configuration(self, difference: str) -> StateError:
         return StateError(
@@ -387,8 +376,7 @@ class Run:
                 raise StateError(
                     f"{saved} is a file of your own, which the run would replace: choose another folder with --out"
                 )
-        before = json.loads(environment.read_text()) if environment.is_file() else {}
-        self._code_before = before.get("code", "unknown")
+        self._code_before = provenance.code_of(environment)
         self.processes.wait()
         if self.processes.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
