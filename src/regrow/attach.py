@@ -55,10 +55,9 @@ def attach(handle: Handle, optimizer: Optimizer) -> list[Any]:
     # copy.deepcopy consults the instance: optimizers drop their hooks when copied, and would train dense in silence.
     optimizer.__deepcopy__ = lambda memo: _copy(optimizer, handle, memo)  # type: ignore[attr-defined]
     optimizer.__getstate__ = lambda: _marked(optimizer)  # type: ignore[method-assign]  # pickle consults it too
+    # The step's own hook is the first: acts_last and act_last look for it there.
     return [
-        optimizer.register_step_pre_hook(
-            lambda _, args, kwargs: _before(handle, args, kwargs)
-        ),  # the first: see acts_last
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: _before(handle, args, kwargs)),
         optimizer.register_step_post_hook(lambda *_: handle.after_step()),
         optimizer.register_load_state_dict_post_hook(lambda _: handle.distrust()),
     ]

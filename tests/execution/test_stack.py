@@ -156,13 +156,6 @@ def test_layers_that_do_not_fit_each_other_are_refused(widths):
         model(torch.randn(8, widths[0]))
 
 
-def test_an_input_of_other_features_is_refused():
-    model, _ = network((10, 20, 5))
-    travel(model)
-    with pytest.raises(ValueError, match=r"expected \(\.\.\., 10\)"):
-        model(torch.randn(8, 11))
-
-
 def test_a_weight_that_its_pattern_does_not_fit_is_refused():
     model, _ = network((10, 20, 5))
     travel(model)
