@@ -272,12 +272,14 @@ class SparseNetwork:
             seeds = sparse.moments.seeds() if grow is not None and grow.state == "seed" else None
             if window_stays_open:
                 sparse.moments.keep(lost, layer.rows)
-            slots = shaped_slots(sparse.optimizer, sparse.parameter)
-            reset_slots(_bands(slots, layer), lost, born, mask & ~born, None if seeds is None else _bands(seeds, layer))
-            if "step_size" in slots:  # Rprop's: from zero it would take for ever to grow
-                _band(slots["step_size"], layer).masked_fill_(born, float(sparse.group()["lr"]))
-            weight = _band(sparse.parameter.data, layer)
             started = born | regrown if grow is not None and grow.just_pruned == "zero" else born
+            blank = started if seeds is None else born  # what was present has momentum of its own, better than a seed
+            slots = shaped_slots(sparse.optimizer, sparse.parameter)
+            seeds = None if seeds is None else _bands(seeds, layer)
+            reset_slots(_bands(slots, layer), lost, blank, mask & ~blank, seeds)
+            if "step_size" in slots:  # Rprop's: from zero it would take for ever to grow
+                _band(slots["step_size"], layer).masked_fill_(blank, float(sparse.group()["lr"]))
+            weight = _band(sparse.parameter.data, layer)
             gone, new = positions(lost), positions(started)
             weight.put_(gone, weight.new_zeros(len(gone)))
             weight.put_(new, self._first_values(view, new).to(weight))

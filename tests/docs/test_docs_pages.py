@@ -107,6 +107,19 @@ def test_index_links_every_method():
 
 
 @pytest.mark.filterwarnings("ignore:masks will never change")
+def test_own_loop_page_runs_as_printed(namespace):
+    detached = []
+    for code in snippets((DOCS / "own_loop.md").read_text()):
+        if "sparsify" in code and "sparse" in namespace:
+            namespace["sparse"].detach()
+        exec(compile(code, "snippet", "exec"), namespace)
+        detached.append("detach" in code)
+    assert detached == [False] * 5 + [True]
+    assert regrow.handle_of(namespace["optimizer"]) is None
+    assert namespace["sparse"].density == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.filterwarnings("ignore:masks will never change")
 def test_own_criterion_page_runs_as_printed(namespace):
     execute((DOCS / "own_criterion.md").read_text(), namespace)
     assert namespace["sparse"].method.name == "gentle"

@@ -85,13 +85,18 @@ def test_a_free_weight_starts_at_zero_takes_either_sign_and_goes_when_it_changes
     assert run.masks[0][0].tolist() == [True, True, False]
 
 
-def test_the_temperature_of_a_stage_sets_the_noise_whatever_the_learning_rate():
-    method = build("deep-r", {"temperature": [0.5, 0.02], "stages": [0.5]})
-    for progress, deviation in ((0.0, 0.1), (0.49, 0.1), (0.5, 0.02)):
-        weight, mask = torch.zeros(4000), torch.ones(4000, dtype=torch.bool)
+def test_the_temperature_of_a_stage_sets_the_noise_of_the_gradient_until_masks_stay():
+    method = build("deep-r", {"l1": 0.0, "temperature": [0.5, 0.02], "stages": [0.5], "stop": 0.9})
+    assert method.perturb is None
+    for progress, deviation in ((0.0, 0.1), (0.49, 0.1), (0.5, 0.02), (0.9, 0.0)):
+        weight, grad = torch.zeros(4000), torch.zeros(4000)
+        mask = torch.arange(4000) < 3000
         rng = lambda *key: torch.Generator().manual_seed(1)  # noqa: E731
-        method.perturb(StepView(0, weight, weight, mask, mask, 7.0, {}, rng, progress))
-        assert float(weight.std()) == pytest.approx(deviation, rel=0.05)
+        step = StepView(0, weight, grad, mask, mask, 7.0, {"sign": torch.ones(4000)}, rng, progress)
+        method.adjust(step)
+        assert float(grad[mask].std()) == pytest.approx(deviation, rel=0.05)
+        assert not grad[~mask].any()
+        assert not weight.any()
 
 
 def test_masks_stay_after_the_stop():

@@ -35,6 +35,14 @@ def test_soft_memory_bound_trains_above_the_target_until_the_gap_closes():
         assert run.handle.nonzeros == (120 if t < 45 else 110 if t < 60 else 100)
 
 
+def test_a_weight_drawn_again_at_once_restarts_at_zero():
+    run = Manual("mest", [[[1.0, 2.0, 3.0, 4.0, 5.0]]], [[[1] * 5]], steps=80)
+    run.step()
+    assert run.handle.journal[0].layers[0].regrown_at_once == 1
+    assert run.weights[0].tolist() == [[0.0, 2.0, 3.0, 4.0, 5.0]]
+    assert run.slot("momentum_buffer").tolist() == [[0.0, 1.0, 1.0, 1.0, 1.0]]
+
+
 def test_the_score_may_weigh_in_the_gradient():
     layer = view(torch.tensor([1.0, 2.0, 3.0, 0.0]), gradient=torch.tensor([9.0, 0.0, 0.0, 0.0]))
     for weight, gone in ((0.0, 0), (1.0, 1)):

@@ -37,6 +37,14 @@ def test_grown_weights_start_at_zero_without_momentum():
     assert not run.slot("momentum_buffer")[born | lost].any()
 
 
+def test_a_weight_drawn_again_at_once_starts_as_any_other_new_one():
+    run = Manual("set", [[[1.0, -2.0, 3.0, 4.0, -5.0, -6.0, 7.0, -8.0]]], [[[1] * 8]])  # full: all come back
+    run.step()
+    assert run.handle.journal[0].layers[0].regrown_at_once == 2
+    assert run.weights[0].tolist() == [[0.0, 0.0, 3.0, 4.0, -5.0, -6.0, 7.0, -8.0]]
+    assert run.slot("momentum_buffer").tolist() == [[0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
+
+
 def test_masks_are_erdos_renyi_and_no_number_of_steps_is_needed():
     run = Manual("set", [torch.rand(300, 784), torch.rand(100, 300), torch.rand(10, 100)], density=0.05, steps=None)
     assert [round(n / m.numel(), 4) for n, m in zip(run.counts, run.masks, strict=True)] == [0.0385, 0.1113, 0.919]

@@ -45,7 +45,8 @@ def method(
         noise: scale of the gradient noise.
         signs: ``fixed`` per position, or ``free``, as DSR's authors read the method to compare with it: weights start at 0, where none was
             removed in this step, and go when their sign changes from one step to the next.
-        temperature: T of each stage; noise is then sqrt(2 * 0.01 * T) nu_k, whatever the learning rate. Theirs: 1e-5, 1e-8, 1e-12, 1e-15.
+        temperature: T of each stage; sqrt(2 * 0.01 * T) nu_k is then added to the gradient as long as masks change, in place of ``noise``.
+            Theirs: 1e-5, 1e-8, 1e-12, 1e-15.
         stages: shares of the run at which the next temperature begins.
         stop: share of the run after which masks stay.
     """
@@ -57,15 +58,12 @@ def method(
     _check_temperature(temperature, stages)
     free = signs == "free"
 
-    def scale(layer: StepView) -> float:
-        if not temperature:
-            return layer.lr * noise
-        return math.sqrt(2 * _NOISE_RATE * steps(temperature, stages)(layer.progress))
+    pull = pull_to_zero(l1, free)
 
-    def shake(layer: StepView) -> None:
-        active = positions(layer.mask)
-        drawn = randomness.normal(layer.weight.take(active), layer.rng("noise", layer.index))
-        layer.weight.put_(active, drawn * scale(layer), accumulate=True)
+    def pull_and_heat(layer: StepView) -> None:
+        pull(layer)
+        if layer.progress < stop:
+            add_noise(layer.grad, layer, math.sqrt(2 * _NOISE_RATE * steps(temperature, stages)(layer.progress)))
 
     return Method(
         name="deep-r",
@@ -73,8 +71,8 @@ def method(
         year=2018,
         summary="random walk; a weight that crosses zero is replaced by a random one",
         prepare=fix_signs,
-        adjust=pull_to_zero(l1, free),
-        perturb=shake,
+        adjust=pull_and_heat if temperature else pull,
+        perturb=None if temperature else lambda layer: add_noise(layer.weight, layer, layer.lr * noise),
         prune=sign_crossing,
         grow=Grow(score.random, "layer", "not-just-pruned" if free else "missing", "zero", 0.0 if free else 1e-12),
         when=When(1, until=stop, journal_every=100),
@@ -90,6 +88,13 @@ def _check_temperature(temperature: Sequence[float], stages: Sequence[float]) ->
         )
     for value in temperature:
         options.at_least("temperature", value, 0)
+
+
+def add_noise(tensor: Tensor, layer: StepView, scale: float) -> None:
+    """Add normal noise to the entries of present weights."""
+    active = positions(layer.mask)
+    drawn = randomness.normal(layer.weight.take(active), layer.rng("noise", layer.index))
+    tensor.put_(active, drawn * scale, accumulate=True)
 
 
 def fix_signs(layer: StepView) -> None:

@@ -39,7 +39,7 @@ def method(soft: bool = False, gap: float = 0.2, gradient_weight: float = 0.0) -
         year=2021,
         summary="prune to a lower bound and regrow at random, with a shrinking gap",
         prune=Prune(score.magnitude_and_gradient(gradient_weight), count=down_to_floor),
-        grow=Grow(score.random),
+        grow=Grow(score.random, just_pruned="zero"),
         when=When("epoch", epochs=5),
         floor=lower,
         density=upper if soft else None,

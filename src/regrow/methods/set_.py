@@ -39,7 +39,7 @@ def method(prune_rate: float = 0.3, by_sign: bool = True, stop: float = 1.0, sta
         summary="prune the smallest weights of each sign, regrow at random",
         distribution="erk",
         prune=Prune(select="sign" if by_sign else "layer"),
-        grow=Grow(score.random),
+        grow=Grow(score.random, just_pruned="zero"),
         when=When("epoch", until=stop, stretch=doubling(stages)),
         rate=constant(prune_rate),
         rate_needs_steps=stop < 1 or bool(stages),
