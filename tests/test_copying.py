@@ -189,7 +189,10 @@ def test_a_detached_optimizer_is_pickled_as_an_ordinary_one():
     model, optimizer, handle = sparse_run()
     handle.detach()
     loaded, its_optimizer = pickled(model, optimizer)
+    before = loaded[0].weight.detach().clone()
     train(loaded, its_optimizer, batches(1))
+    assert not torch.equal(loaded[0].weight, before)
+    assert regrow.handle_of(its_optimizer) is None
 
 
 def test_a_process_that_never_heard_of_regrow_is_told_too(tmp_path):

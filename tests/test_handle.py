@@ -53,6 +53,20 @@ def test_averages_over_time_are_masked_on_request(depth):
     assert not (inner[2].weight * ~handle.masks["2"]).any()
 
 
+def test_missing_weights_of_a_copy_and_of_optimizer_state_become_zero_whatever_they_were():
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(1))
+    twin, missing = copy.deepcopy(model), ~handle.masks["0"]
+    slot = optimizer.state[model[0].weight]["momentum_buffer"]
+    with torch.no_grad():
+        twin[0].weight[missing] = float("inf")
+        slot[missing] = float("nan")
+    handle.mask_(twin)
+    handle.parameters[0].mask_state()
+    assert not twin[0].weight[missing].any()
+    assert not slot[missing].any()
+
+
 def test_masking_a_stranger_is_refused():
     _, _, handle = sparse_run()
     other = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 9))

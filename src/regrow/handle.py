@@ -372,7 +372,7 @@ class Handle:
                     f"the copy has no parameter {sparse.name} of shape {shape}: pass a copy of the same model"
                 )
         for sparse, twin in twins.items():
-            twin.mul_(sparse.mask.to(twin.device))  # type: ignore[union-attr]
+            twin.masked_fill_(~sparse.mask.to(twin.device), 0)  # type: ignore[union-attr]
         return copied
 
     def detach(self) -> None:

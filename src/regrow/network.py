@@ -169,17 +169,17 @@ class SparseNetwork:
         if action is None:
             return
         for index, layer in enumerate(self.layers):
-            sparse, grad = self.of(layer), layer.parameter.grad
-            if not layer.parameter.requires_grad or (gradients and grad is None):
+            given = layer.parameter.grad if gradients else None
+            if not layer.parameter.requires_grad or (gradients and given is None):
                 continue
-            shown = _band(grad if gradients else sparse.trained, layer)
-            if scale is not None:
-                shown.div_(scale)
-            action(self._step_view(index, shown, step))
-            if scale is not None:
-                shown.mul_(scale)
+            grad = None if given is None else _band(given, layer)
+            if grad is not None and scale is not None:
+                grad.div_(scale)
+            action(self._step_view(index, grad, step))
+            if grad is not None and scale is not None:
+                grad.mul_(scale)
 
-    def _step_view(self, index: int, grad: Tensor, step: int) -> StepView:
+    def _step_view(self, index: int, grad: Tensor | None, step: int) -> StepView:
         layer = self.layers[index]
         sparse = self.of(layer)
         return StepView(

@@ -58,7 +58,7 @@ class SparseParameter:
 
     @mask.setter
     def mask(self, mask: Tensor) -> None:
-        # uint8 is the fast type to multiply by; it shares the mask's one byte per weight.
+        # The kernels' view of the mask, on the same one byte per weight.
         self._mask, self._bytes = mask, mask.view(torch.uint8)
         self._present: tuple[int, Tensor] | None = None
         self.moments.mask = mask
@@ -124,7 +124,7 @@ class SparseParameter:
         """Zero what the optimizer remembers of missing weights, from steps before they were missing."""
         if self.theta is None:
             for slot in shaped_slots(self.optimizer, self.parameter).values():
-                slot.mul_(self._bytes)
+                mask_(slot, self._bytes)
 
     def swap_in(self) -> None:
         """Show the optimizer the shadow weights."""

@@ -296,13 +296,18 @@ def test_own_image_folder(tmp_path):
     assert main(["evaluate", str(run)]) == 0
 
 
-MINI = Path(__file__).parents[3] / "shared" / "data" / "imagenette-mini"
-
-
 @pytest.mark.deep
-@pytest.mark.skipif(not MINI.is_dir(), reason="needs a folder of real JPEGs beside the project")
-def test_resnet50_on_real_photographs(tmp_path):
-    arguments = ["train", "imagenet-resnet50", "--data.name", str(MINI), "--batch", "16", "--max-steps", "2"]
+def test_resnet50_on_photographs(tmp_path):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 16), ("val", 4)):
+        for name in ("church", "parachute"):
+            (tmp_path / "photographs" / split / name).mkdir(parents=True)
+            for number in range(count):
+                small = Image.fromarray(rng.integers(0, 256, (6, 8, 3)).astype(np.uint8))
+                photograph = small.resize((400 + 10 * number, 300), Image.Resampling.BICUBIC)
+                photograph.save(tmp_path / "photographs" / split / name / f"{number}.JPEG", quality=90)
+    folder = str(tmp_path / "photographs")
+    arguments = ["train", "imagenet-resnet50", "--data.name", folder, "--batch", "16", "--max-steps", "2"]
     assert main([*arguments, "--eval-batch", "50", "--out", str(tmp_path / "run")]) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["steps"] == 2

@@ -41,7 +41,7 @@ def test_the_prior_pulls_present_weights_towards_zero():
 def test_the_noise_has_the_scale_of_the_learning_rate_and_touches_present_weights_only():
     method = build("deep-r", {"noise": 3.0})
     weight, mask = torch.zeros(4000), torch.arange(4000) < 2000
-    step = StepView(0, weight, weight, mask, mask, 0.1, {}, lambda *key: torch.Generator().manual_seed(1), 0.0)
+    step = StepView(0, weight, None, mask, mask, 0.1, {}, lambda *key: torch.Generator().manual_seed(1), 0.0)
     method.perturb(step)
     assert not weight[~mask].any()
     assert float(weight[mask].std()) == pytest.approx(0.3, rel=0.05)

@@ -50,5 +50,5 @@ def test_without_noise_only_active_weights_move():
 
 
 def test_a_prior_of_zero_has_no_lower_end():
-    with pytest.raises(ConfigurationError, match="l1 > 0"):
+    with pytest.raises(ConfigurationError, match="l1 must be larger than 0"):
         build("soft-deep-r", {"l1": 0.0})

@@ -2,13 +2,14 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 from torch import nn
 
 from regrow import models
 from regrow.config import Data, to_toml
 from regrow.models.registry import ModelInfo
 from regrow.report.reading import read_run
-from regrow.report.snapshot import take
+from regrow.report.snapshot import _dataset, take
 from regrow.training.stored import read_config
 from tests.report.conftest import small, with_method
 
@@ -57,6 +58,15 @@ def test_a_checkpoint_older_than_the_first_row_is_enough(editable):
     assert take(read_run(editable)).step == 24
 
 
+def test_images_are_normalised_as_in_the_run(editable):
+    config = read_config(editable)
+    (editable / "config.toml").write_text(to_toml(replace(config, data=replace(config.data, mean=(0.5,), std=(0.25,)))))
+    plain, own = _dataset(config, []), _dataset(read_config(editable), [])
+    (some, _), (others, _) = next(plain.batches(batch_size=8)), next(own.batches(batch_size=8))
+    assert float(others.min()) == -2.0
+    assert not torch.equal(some, others)
+
+
 def test_without_the_data_the_published_form_is_used(editable, monkeypatch, tmp_path):
     monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("REGROW_DATA", raising=False)
@@ -65,7 +75,7 @@ def test_without_the_data_the_published_form_is_used(editable, monkeypatch, tmp_
     shot = take(read_run(editable))
     assert len(shot.rows) == 3
     assert all(row.input_density is None for row in shot.rows)
-    assert "not on this machine" in shot.notices[0]
+    assert "cannot be read here" in shot.notices[0]
     config = replace(config, data=Data(str(tmp_path / "gone"), batch=600), model="lenet5")
     (editable / "config.toml").write_text(to_toml(config))
     shot = take(read_run(editable))

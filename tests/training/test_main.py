@@ -26,8 +26,11 @@ def test_a_folder_belongs_to_one_process_at_a_time(tmp_path):
 
 
 def test_other_ranks_do_not_ask(tmp_path):
-    with alone_in(tmp_path), alone_in(tmp_path, leads=False):
-        pass
+    with alone_in(tmp_path):
+        with alone_in(tmp_path, leads=False):
+            pass
+        with pytest.raises(StateError, match="another process"), alone_in(tmp_path):
+            pass
 
 
 def test_a_run_that_diverges_leaves_a_note_and_no_result(tmp_path):

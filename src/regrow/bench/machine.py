@@ -12,7 +12,7 @@ from regrow.execution import native
 def fma_peak(tries: int = 30, rounds: int = 1 << 20) -> float:
     """Measured single-precision peak in GFLOP/s: multiply-adds on registers only, on torch's number of threads.
 
-    The loop is compiled for the instruction set of the kernels (AVX2 where there is one). A peak is the best of ``tries``, not a median:
+    The loop uses AVX2 where the processor has it, whatever the kernels use. A peak is the best of ``tries``, not a median:
     whatever disturbs a try makes it slower.
     """
     function = native.library().regrow_fma_peak

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nobody reads on, as behind `| head`: what is left in buffers must not fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
-    except (RegrowError, ValueError, OSError) as error:
+    except (RegrowError, OSError) as error:
         if not _is_users(error):
             raise
         text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split())

@@ -1,5 +1,6 @@
-// What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU). Included once per instruction
-// set. A channel is one contiguous run of `size` values; a thread takes whole channels.
+// What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU), where a channel is one contiguous
+// run of `size` values and a thread takes whole channels; transposing, ReLU, dropout and masking, where it takes a range. Included once
+// per instruction set.
 
 constexpr int64_t kChunk = 4096;  // summed in single precision, then added up in double
 

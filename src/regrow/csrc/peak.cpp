@@ -1,7 +1,7 @@
+// The machine's arithmetic peak, for benchmarks: multiply-adds that never leave registers, on `threads` threads at once.
 // Twelve independent accumulators keep two multiply-add units of latency four or five busy; operands stay in registers.
-#include "peak.h"
-
 #include <chrono>
+#include <cstdint>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -42,8 +42,7 @@ Loop fastest_loop() {
   return generic_loop;
 }
 
-}  // namespace
-
+// In billions of floating-point operations per second.
 double fma_peak(int64_t rounds, int threads) {
   const Loop loop = fastest_loop();
   // Read at run time, so that no compiler can compute the result.
@@ -58,6 +57,7 @@ double fma_peak(int64_t rounds, int threads) {
   return 2e-9 * kLanes * kAccumulators * static_cast<double>(rounds) * threads / seconds;
 }
 
+}  // namespace
 }  // namespace regrow
 
 extern "C" __attribute__((visibility("default"))) double regrow_fma_peak(int64_t rounds, int threads) {

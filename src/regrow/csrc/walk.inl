@@ -48,7 +48,7 @@ REGROW_INLINE int channels_of(const Stencil& s, int block) {
   return left < s.in_block ? left : s.in_block;
 }
 
-// Starts to fetch what follows block b of this item: the next block that has entries, or the next item's first.
+// Starts to fetch what follows block b of this item: the next block, or the next item's first.
 template <class T, int R, int C, int V>
 Ahead after_block(const Stencil& s, const Grid& g, const T* x, int64_t lanes, int64_t item, int64_t items, int b, const uint32_t* begin) {
   if (s.matrix) return {};  // its pack reads long runs, which the hardware foresees

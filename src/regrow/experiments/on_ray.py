@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from regrow.errors import ConfigurationError
+from regrow.errors import MissingPackageError
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import Outcome, Run
 
@@ -29,7 +29,7 @@ class RayExecutor:
         try:
             import ray
         except ImportError as error:
-            raise ConfigurationError("--on ray needs the ray package: pip install 'regrow[ray]'") from error
+            raise MissingPackageError("--on ray needs the ray package: pip install 'regrow[ray]'") from error
         self.slots = slots
         self._ray = ray
         self._tasks: list[Any] = []

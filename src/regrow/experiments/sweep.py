@@ -226,11 +226,11 @@ def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
 def fraction(job: Job, folder: Path) -> float:
     """How far an unfinished run has come, from its last row of metrics."""
     metrics = folder / job.key / "metrics.jsonl"
-    try:
-        last = json.loads(metrics.read_text().splitlines()[-1])
-    except (OSError, IndexError, ValueError):
+    text = metrics.read_text() if metrics.is_file() else ""
+    whole = text[: text.rfind("\n") + 1].splitlines()  # a last line without its end is being written
+    if not whole:
         return 0.0
-    config = job.config
+    last, config = json.loads(whole[-1]), job.config
     return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from regrow.errors import unknown
 from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
@@ -27,8 +26,7 @@ def method(
         fresh_first: grow among never-active positions first.
     """
     options.within("prune_rate", prune_rate, 0, 1, open_high=True)
-    if growth not in ("gradient", "random"):
-        raise unknown("growth", growth, ("gradient", "random"))
+    options.one_of("growth", growth, ("gradient", "random"))
     by_gradient = growth == "gradient"
     return Method(
         name="itop",

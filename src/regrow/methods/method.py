@@ -27,11 +27,11 @@ BudgetRule = Literal["constant", "schedule", "upper bound", "free"]
 
 @dataclass(eq=False)
 class StepView:
-    """One layer around an optimizer step, for methods that touch gradients or weights then."""
+    """One layer around an optimizer step, for methods that touch gradients or weights then; only ``adjust`` sees a gradient."""
 
     index: int
     weight: Tensor
-    grad: Tensor
+    grad: Tensor | None
     mask: Tensor
     reach: Tensor
     lr: float

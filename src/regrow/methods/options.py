@@ -23,6 +23,12 @@ def at_least(name: str, value: float, low: float) -> None:
         raise ConfigurationError(f"{name} must be at least {low:g}, got {value!r}")
 
 
+def above(name: str, value: float, low: float) -> None:
+    """Refuse a number that is not larger than a bound."""
+    if not isinstance(value, (int, float)) or not value > low:
+        raise ConfigurationError(f"{name} must be larger than {low:g}, got {value!r}")
+
+
 def ordered(first: str, low: float, second: str, high: float) -> None:
     """Refuse a begin that does not lie before its end, both shares of the run."""
     within(first, low, 0, 1)

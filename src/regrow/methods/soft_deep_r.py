@@ -6,6 +6,7 @@ import torch
 
 from regrow import randomness
 from regrow.errors import ConfigurationError
+from regrow.methods import options
 from regrow.methods.deep_r import fix_signs, pull_to_zero, sign_of
 from regrow.methods.method import Method, Shadow, StepView
 from regrow.topology.cycle import Change, to_masks
@@ -28,9 +29,8 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         l1: alpha, strength of the l1 prior.
         noise: scale of the gradient noise.
     """
-
-    if not l1 > 0:
-        raise ConfigurationError(f"soft-deep-r needs l1 > 0, got {l1}: the walk's lower end is proportional to 1 / l1")
+    options.at_least("noise", noise, 0)
+    options.above("l1", l1, 0)  # the walk's lower end is proportional to 1 / l1
 
     def prepare(layer: StepView) -> None:
         if not layer.lr > 0:

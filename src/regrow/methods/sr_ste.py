@@ -33,8 +33,8 @@ def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
         decay: lambda.
     """
     options.at_least("decay", decay, 0)
-    if not 0 < n <= m:
-        raise ConfigurationError(f"n:m needs 0 < n <= m, got {n}:{m}")
+    if not (isinstance(n, int) and isinstance(m, int) and 0 < n <= m):
+        raise ConfigurationError(f"n:m needs whole numbers 0 < n <= m, got {n}:{m}")
 
     def refine(layer: StepView) -> None:
         layer.grad.add_(layer.weight * ~layer.mask, alpha=decay)

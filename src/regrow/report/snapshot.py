@@ -1,6 +1,6 @@
 """The network of a run's newest checkpoint: layers, masks, work, activations.
 
-What cannot be had (no checkpoint yet, data not on this machine) is left out and named in ``notices``.
+What cannot be had (no checkpoint yet, data that cannot be read here) is left out and named in ``notices``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regrow import data, models
+from regrow import models
 from regrow.analysis.activations import input_densities
 from regrow.analysis.sizes import EmptyChannels, empty_channels
 from regrow.config import Config
@@ -33,7 +33,7 @@ from regrow.scope import is_shortcut
 from regrow.topology.initial import at_random
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.optimisation import build_optimizer
-from regrow.training.setup import build_model, sparsify_as_configured
+from regrow.training.setup import build_model, load_split, sparsify_as_configured
 
 _MOST_IMAGES, _FEWEST_IMAGES, _MOST_MACS = 256, 8, 5e10
 
@@ -120,15 +120,14 @@ def _dataset(config: Config, notices: list[str]) -> Dataset | None:
     """Validation data, or test data where nothing was held out; never from the network."""
     settings = config.data
     record = find(settings.name)
-    root = settings.root or None
     try:
         if record is not None and record is not IMAGENET:
-            get(record.name, root, source="local")
-        split = "val" if settings.holds_out else settings.test_split
-        return data.load(settings.name, split, root=root, augment=False, image_size=settings.image_size)
+            get(record.name, settings.root or None, source="local")
+        return load_split(config, "val" if settings.holds_out else settings.test_split, augment=False)
     except DataError:
+        # The page must not tell about the machine's folders, as the error may.
         notices.append(
-            f"The data set {settings.name!r} is not on this machine, so activation densities were not measured."
+            "Activation densities were not measured, because the data cannot be read here: `regrow data check` says why."
         )
         return None
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regrow.config import Config, to_toml
-from regrow.errors import ConfigurationError
+from regrow.errors import MissingPackageError
 from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
 from regrow.training.run import Run
@@ -191,7 +191,7 @@ class TensorBoardView:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigurationError("--tensorboard needs the package: pip install 'regrow[tensorboard]'") from error
+            raise MissingPackageError("--tensorboard needs the package: pip install 'regrow[tensorboard]'") from error
         self.inner, self.folder, self._make, self.writer = inner, folder, SummaryWriter, None
 
     def started(self, run: Run) -> None:
