@@ -47,7 +47,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD (``momentum``, ``nesterov``), Adam or AdamW (``betas``); ``decay_norms = false`` spares biases and norms the weight decay."""
+    """SGD (``momentum``, ``nesterov``), Adam or AdamW (``betas``); ``decay_norms = false`` spares norms the weight decay."""
 
     name: str = "sgd"
     lr: float = 0.1

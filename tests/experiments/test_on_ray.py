@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regrow.errors import ConfigurationError
+from regrow.errors import MissingPackageError
 from regrow.experiments import on_ray
 from regrow.experiments.rows import read_runs
 
@@ -105,7 +105,7 @@ def test_an_existing_cluster_is_used(ray, monkeypatch):
 
 def test_without_ray_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'regrow\[ray\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'regrow\[ray\]'"):
         on_ray.RayExecutor(2)
 
 

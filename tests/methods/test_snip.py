@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import regrow
 from regrow.errors import ConfigurationError, NonFiniteError
 from tests.methods.pretrained import SPARSE, batch, classifier, masks_of, top
 
@@ -39,6 +40,25 @@ def test_fresh_weights_follow_the_models_own_rule():
     weights = [(dict(plain.named_parameters())[name], dict(fresh.named_parameters())[name]) for name in SPARSE]
     assert all(torch.equal(a.flatten().sort().values, b.flatten().sort().values) for a, b in weights)
     assert not any(torch.equal(a, b) for a, b in weights)
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_norms_and_dropout_act_as_in_inference_while_weights_are_scored(inference):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Dropout(0.5), nn.Linear(7, 3))
+    model[2].eval()
+    inputs, targets = batch()
+    seen = []
+
+    def loss():
+        seen.append([module.training for module in model])
+        return nn.functional.cross_entropy(model(inputs), targets)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    regrow.sparsify(model, optimizer, "snip", density=0.3, calibration=loss, inference=inference)
+    assert seen == [[False] * 4 if inference else [True, True, False, True]]
+    assert [module.training for module in model] == [True, True, False, True]
+    assert int(model[1].num_batches_tracked) == (0 if inference else 1)
 
 
 def test_calibration_is_asked_for_and_checked():

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regrow.config import Sparse
-from regrow.errors import ConfigurationError
+from regrow.errors import MissingPackageError
 from regrow.execution import measure, native
 from regrow.topology.journal import LayerRecord, Record
 from regrow.training import view as views
@@ -186,7 +186,7 @@ def test_make_view_on_a_terminal(data, tmp_path, monkeypatch):
 
 def test_tensorboard_missing_is_the_users_error(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigurationError, match=r"regrow\[tensorboard\]"):
+    with pytest.raises(MissingPackageError, match=r"regrow\[tensorboard\]"):
         TensorBoardView(PlainView(Console(file=io.StringIO()), tmp_path), tmp_path)
 
 

@@ -6,8 +6,11 @@ import math
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from regrow.config import Config
+
+_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -44,7 +47,8 @@ def learning_rate(config: Config, step: int, steps_per_epoch: int) -> float:
 def _groups(model: nn.Module, decay: float, decay_norms: bool) -> list[dict]:
     if decay_norms:
         return [{"params": list(model.parameters()), "weight_decay": decay}]
-    weights = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim <= 1]
-    groups = ({"params": weights, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0})
+    norms = [p for m in model.modules() if isinstance(m, _NORMS) for p in m.parameters(recurse=False)]
+    spared = {id(p) for p in norms}
+    rest = [p for p in model.parameters() if id(p) not in spared]
+    groups = ({"params": rest, "weight_decay": decay}, {"params": norms, "weight_decay": 0.0})
     return [group for group in groups if group["params"]]

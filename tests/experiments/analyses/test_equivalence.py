@@ -26,6 +26,13 @@ class TestEquivalence:
         text = describe(material("dense-equivalence", tmp_path, [dense, five, ten], [6.5, 6.9, 6.52], rows=rows))
         assert "| vgg16-d | 10 | 6.520 ± 0.010 | 2.00x | not measured | 3.50x | not measured | not measured |" in text
         assert "5%, 3.51x, 1.36x" in text
+        assert "the dense network" not in text
+
+    def test_what_the_dense_network_has_by_its_activations_is_said(self, tmp_path):
+        dense, five, ten = self.cells()
+        rows = self.rows(tmp_path, dense, activations=1.85)[:1]
+        text = describe(material("dense-equivalence", tmp_path, [dense, five, ten], [6.5, 6.9, 6.52], rows=rows))
+        assert "vgg16-d: the dense network has 1.85x by activations only." in text
 
     def test_each_execution_has_its_own_verdict(self, tmp_path):
         every = material("dense-equivalence", tmp_path, self.cells(), [6.5, 6.9, 6.52])

@@ -19,6 +19,7 @@ def describe(material: Material) -> str:
         dense = next((line.summary for line in own if line.cell.is_dense), None)
         if dense is None or dense.se is None:
             notes.append(f"{model}: {no_interval(dense)}.\n")
+        notes += _of_the_dense(material, own)
         ways = dict.fromkeys(line.execution for line in own if not line.cell.is_dense)
         for way in ways or [""]:
             thin = sorted((x for x in own if x.execution == way and not x.cell.is_dense), key=lambda x: x.cell.density)
@@ -49,6 +50,22 @@ def no_interval(dense: Summary | None) -> str:
     )
 
 
+def _of_the_dense(material: Material, own: Sequence[Line]) -> list[str]:
+    """What skipping zeros of activations would save the dense network: a part of every estimate that counts them."""
+    notes = []
+    for line in own:
+        values = _estimates(line, material, "activations") if line.cell.is_dense else []
+        if values:
+            notes.append(
+                f"{line.cell.model}: the dense network has {summarise(values).mean:.2f}x by activations only.\n"
+            )
+    return notes
+
+
+def _estimates(line: Line, material: Material, name: str) -> list[float]:
+    return [float(row[f"speedup_{name}"]) for row in line.runs(material.rows) if row.get(f"speedup_{name}")]
+
+
 def _undecided(thin: Sequence[Line]) -> list[str]:
     """A note for each density that was tried and has no interval."""
     few = [line.cell for line in thin if line.summary.n < 2]
@@ -59,13 +76,13 @@ def _undecided(thin: Sequence[Line]) -> list[str]:
 
 def _equal_row(material: Material, line: Line, thin: Sequence[Line]) -> tuple[str, ...]:
     """The line as a row; where fewer weights were not tried, fewer may do."""
-    model, density, own = line.cell.model, line.cell.density, line.runs(material.rows)
+    model, density = line.cell.model, line.cell.density
     tried = {other.cell.density for other in thin}
     skipped = [cell for cell in material.cells if cell.model == model and cell.density < density]
     at_most = "at most " if any(cell.density not in tried for cell in skipped) else ""
     means = []
     for name in ESTIMATES:
-        values = [float(row[f"speedup_{name}"]) for row in own if row.get(f"speedup_{name}")]
+        values = _estimates(line, material, name)
         means.append(f"{summarise(values).mean:.2f}x" if values else "not measured")
     percent, _, channels, flops = DENSE_EQUIVALENCE[model]
     paper = f"{percent:g}%, {flops:.2f}x, {channels:.2f}x"
