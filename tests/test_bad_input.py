@@ -1,6 +1,8 @@
 """Bad input around a sparse run: a clear error that names what and the remedy, before any state changes."""
 
 import copy
+import pickle
+import re
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.methods import build
 from regrow.topology.score import magnitude
 from tests.support.manual import Manual
+from tests.support.training import batches, sgd, small_net, sparse_run, train
 
 
 def net():
@@ -198,3 +201,47 @@ def test_rewinding_before_its_step_is_refused():
 
 def test_an_unknown_execution_changes_nothing():
     refused(ConfigurationError, "unknown execution", density=0.5, steps=40, execution="dence")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sparsity": 0.9}, "give density = 1 - sparsity"),
+        ({"exection": "sparse"}, "did you mean 'execution'"),
+        ({"windowtolerance": 0.1}, "did you mean 'window_tolerance'"),
+        ({"momentum": 0.9}, "unknown momentum source 0.9"),
+        ({"grow": "random"}, "grow must be a function of a layer"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"distribution": lambda shapes, density: [0.1]}, "gave 1 densities for 2 layers"),
+        ({"method": "snip", "calibration": lambda: 1.0}, "calibration gave float"),
+    ],
+)
+def test_plausible_mistakes_are_named_at_once(arguments, message):
+    refused(ConfigurationError, re.escape(message), **{"density": 0.3, "steps": 40, "update_every": 10, **arguments})
+
+
+def test_what_is_no_model_or_no_kind_of_gradient_is_refused():
+    with pytest.raises(ConfigurationError, match=r"must be a torch\.nn\.Module, got NoneType"):
+        regrow.sparsify(None, sgd(small_net()), density=0.1)
+    with pytest.raises(ConfigurationError, match="did you mean 'gradient'"):
+        regrow.needs("gradients")
+
+
+def test_a_share_that_is_no_number_is_named_with_its_layer():
+    model, optimizer, _ = sparse_run(redistribute=lambda layer: None, update_every=1)
+    with pytest.raises(ConfigurationError, match="gave None for layer 0: a share is one number"):
+        train(model, optimizer, batches(1))
+
+
+def test_a_layer_replaced_after_sparsify_is_noticed_at_the_next_update():
+    model, optimizer, _ = sparse_run(update_every=2)
+    model[2] = nn.Linear(model[2].in_features, model[2].out_features)
+    with pytest.raises(StateError, match=r"no longer the 2\.weight that was sparsified \(layer replaced"):
+        train(model, optimizer, batches(2))
+
+
+def test_a_handle_is_not_pickled():
+    _, _, handle = sparse_run()
+    with pytest.raises(StateError, match=r"save handle\.state_dict"):
+        pickle.dumps(handle)

@@ -89,10 +89,14 @@ def sparsify(
         >>> sparsify(net, optimizer, density=0.25, steps=100, update_every=10).nonzeros
         8
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     recipe = build(method, options)
     if prune is not None or redistribute is not None or grow is not None:
         recipe = recipe.with_criteria(prune, redistribute, grow)
-    _check_numbers(density, steps, update_every, steps_per_epoch, window_tolerance)
+    _check_numbers(
+        density, window_tolerance, seed, steps=steps, update_every=update_every, steps_per_epoch=steps_per_epoch
+    )
     inner = attach.supported(optimizer)
     layers, decisions = choose(model, scope)
     attach.refuse_owned(layers)
@@ -121,13 +125,14 @@ def sparsify(
     return handle
 
 
-def _check_numbers(density: float | None, *rest: float | None) -> None:
+def _check_numbers(density: float | None, tolerance: float, seed: int, **counts: int | None) -> None:
     if density is not None and not (_is_number(density, Real) and 0 < density <= 1):
         raise ConfigurationError(f"density must lie in (0, 1], got {density!r}: 0.05 keeps 5% of the weights")
-    for name, value in zip(("steps", "update_every", "steps_per_epoch"), rest[:3], strict=True):
+    if not _is_number(seed, Integral):
+        raise ConfigurationError(f"seed must be a whole number, got {seed!r}")
+    for name, value in counts.items():
         if value is not None and not (_is_number(value, Integral) and value >= 1):
             raise ConfigurationError(f"{name} must be a positive whole number of optimizer steps, got {value!r}")
-    tolerance = rest[3]
     if not _is_number(tolerance, Real) or not 0 <= tolerance < 1:
         raise ConfigurationError(
             f"window_tolerance must lie in [0, 1), got {tolerance!r}: 0 collects momentum in every step"

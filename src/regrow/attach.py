@@ -15,7 +15,10 @@ from regrow.copying import follow_optimizer
 from regrow.errors import StateError, UnsupportedError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from regrow.handle import Handle
+    from regrow.parameter import SparseParameter
     from regrow.scope import Layer
 
 _ATTRIBUTE = "_regrow_handle"
@@ -94,6 +97,18 @@ def refuse_owned(layers: Iterable[Layer]) -> None:
         if owner is not None and owner() is not None:
             raise StateError(
                 f"{layer.parameter_name} is sparsified already, with another optimizer: call handle.detach() on that handle first"
+            )
+
+
+def refuse_replaced(model: nn.Module, parameters: Iterable[SparseParameter]) -> None:
+    """An error for sparse parameters that are no longer the model's."""
+    owned = {id(parameter) for parameter in model.parameters()}
+    for sparse in parameters:
+        if id(sparse.parameter) not in owned:
+            raise StateError(
+                f"the model has no longer the {sparse.name} that was sparsified (layer replaced, weight norm, load_state_dict with "
+                "assign=True?): change the model before sparsify, load without assign, or sparsify again with an optimizer of the new "
+                "parameters"
             )
 
 

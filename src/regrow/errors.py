@@ -69,7 +69,7 @@ class ExecutionWarning(RegrowWarning):
     """Layers are computed otherwise than measurements would have it, or measurements are lost."""
 
 
-def unknown(what: str, given: str, valid: Iterable[str]) -> ConfigurationError:
+def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationError:
     """Build the error for an unknown name, with the nearest valid one; all of them where none is near.
 
     Example:
@@ -81,7 +81,7 @@ def unknown(what: str, given: str, valid: Iterable[str]) -> ConfigurationError:
     options = sorted(set(valid))
     if not options:
         return ConfigurationError(f"unknown {what} {given!r}: there is none to choose from")
-    near = difflib.get_close_matches(given, options, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
     if not near:
         return ConfigurationError(f"unknown {what} {given!r}. Valid: {', '.join(options)}")
     listed = ", ".join(options[:_LISTED]) + (", ..." if len(options) > _LISTED else "")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -187,17 +187,12 @@ class Handle:
         model = self.model
         if not self.unverified:
             return
-        owned = {id(parameter) for parameter in model.parameters()}
+        attach.refuse_replaced(model, self.parameters)
         for sparse in self.parameters:
-            if id(sparse.parameter) not in owned:
-                raise StateError(
-                    f"{sparse.name} is another tensor than the one that was sparsified (load_state_dict with assign=True?): "
-                    "load without assign, or sparsify again with an optimizer of the new parameters"
-                )
             if count := sparse.misfit():
                 raise StateError(
-                    f"{count} weights of {sparse.name} lie outside its mask: weights were loaded after sparsify. Load the handle's state "
-                    "too (handle.load_state_dict), or take the masks from the zeros (handle.masks_from_zeros())"
+                    f"{count} weights of {sparse.name} lie outside its mask: weights and masks are of different states. Load both "
+                    "(model.load_state_dict, handle.load_state_dict), or take the masks from the zeros (handle.masks_from_zeros())"
                 )
         for sparse in self.parameters:
             sparse.mask_state()
@@ -277,6 +272,7 @@ class Handle:
         self.switch.follow(self.window.is_open)
 
     def _update(self) -> None:
+        attach.refuse_replaced(self.model, self.parameters)
         update = self.network.open_update(self.step)
         if update.layers:  # else all are frozen
             self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
@@ -389,6 +385,10 @@ class Handle:
     def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
         """Copy model, optimizer and handle together; the copies belong to each other."""
         return copy_handle(self, memo)
+
+    def __reduce__(self) -> NoReturn:
+        """Hooks, functions and a foreign optimizer do not pickle."""
+        raise StateError("a handle cannot be pickled: save handle.state_dict() with those of model and optimizer")
 
     def __repr__(self) -> str:
         """One line."""

@@ -1,5 +1,6 @@
 """Each method has its page, its options are the real ones, and every snippet runs."""
 
+import gc
 import inspect
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import regrow
+from regrow.execution import native
 from regrow.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -117,6 +119,16 @@ def test_own_loop_page_runs_as_printed(namespace):
     assert detached == [False] * 5 + [True]
     assert regrow.handle_of(namespace["optimizer"]) is None
     assert namespace["sparse"].density == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+def test_execution_page_runs_as_printed(monkeypatch, tmp_path):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
+    namespace = {}
+    for code in snippets((DOCS / "execution.md").read_text()):
+        exec(compile(code, "snippet", "exec"), namespace)
+        gc.collect()
+    assert namespace["priced"].step == 1
 
 
 @pytest.mark.filterwarnings("ignore:masks will never change")

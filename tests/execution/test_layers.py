@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import regrow
 from regrow.execution import attach, execution_of, native, settle, travel, unsupported
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
@@ -265,3 +266,32 @@ def test_input_on_another_device_is_an_error(layers):
     travel(model)
     with pytest.raises(TypeError, match=r"x must be float32 or float64 on the CPU, got torch.float32 on meta"):
         model(torch.zeros(2, 4, device="meta"))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_traced_model_is_an_ordinary_program(grad):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2), nn.Flatten(), nn.Linear(72, 16),
+        nn.ReLU(), nn.Linear(16, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=5, execution="sparse")
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    model.eval()
+    with torch.set_grad_enabled(grad):
+        traced = torch.jit.trace(model, x)
+        torch.testing.assert_close(traced(x), model(x))
+
+
+def test_a_model_converted_to_a_type_without_kernels_computes_dense():
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    handle = regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=2, execution="sparse")
+    model.bfloat16()
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(8, 12).bfloat16()).float().square().mean().backward()
+        optimizer.step()
+    assert handle.updates == 2
+    assert all(not (layer.weight * ~handle.masks[name]).any() for name, layer in (("0", model[0]), ("2", model[2])))

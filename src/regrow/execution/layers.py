@@ -28,7 +28,9 @@ class _SparseLayer(nn.Module):
 
     @property
     def _live(self) -> bool:
-        return self.__dict__[_ATTRIBUTE].live
+        # A traced program must not hold pointers, and a weight converted since (`model.bfloat16()`) has no kernels.
+        fits = self.weight.dtype in native.SUFFIX and not torch.jit.is_tracing()
+        return fits and self.__dict__[_ATTRIBUTE].live
 
 
 class SparseLinear(_SparseLayer, nn.Linear):

@@ -52,8 +52,8 @@ def instruction_set() -> str:
 
 
 def reads(x: torch.Tensor) -> bool:
-    """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch.compile traces."""
-    return x.dtype in SUFFIX and x.is_cpu and not torch.compiler.is_compiling()
+    """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch.compile or torch.jit traces."""
+    return x.dtype in SUFFIX and x.is_cpu and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 # What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i int, d double.

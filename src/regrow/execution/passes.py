@@ -115,7 +115,10 @@ def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
 
 def _check_maps(name: str, x: Tensor, channels: int, p: SparsePattern) -> None:
     if x.dtype not in native.SUFFIX or not x.is_cpu:
-        raise TypeError(f"{name} must be float32 or float64 on the CPU, got {x.dtype} on {x.device}")
+        raise TypeError(
+            f"{name} must be float32 or float64 on the CPU, got {x.dtype} on {x.device}: call handle.densify() before you move or convert "
+            "the model"
+        )
     linear = p.mask.dim() == 2
     if x.dim() not in ((2, 4) if linear else (4,)) or x.shape[1] != channels:
         expected = f"(N, {channels})" if linear else f"(N, {channels}, rows, cols)"

@@ -130,6 +130,11 @@ class Method:
 
     def with_criteria(self, prune: Score | None, redistribute: Share | None, grow: Score | None) -> Method:
         """Exchange criteria by plain functions of a layer: scores for pruning and growth, a share for redistribution."""
+        for name, criterion in (("prune", prune), ("redistribute", redistribute), ("grow", grow)):
+            if criterion is not None and not callable(criterion):
+                raise ConfigurationError(
+                    f"{name} must be a function of a layer, got {criterion!r}: see docs/own_criterion.md"
+                )
         self._check_exchange(prune)
         method = self
         if prune is not None:
@@ -164,7 +169,11 @@ _ARGUMENTS = {
     "update_every": "--update-every, or update_every in section [sparse]",
     "steps": "--epochs, or epochs at the top of the file",
     "seed": "--seed, or seed at the top of the file",
+    "execution": "--execution, or execution in section [sparse]",
+    "window_tolerance": "--window-tolerance, or window_tolerance in section [sparse]",
+    "costs": "--costs, or costs in section [sparse]",
 }
+_ONLY_IN_PYTHON = ("steps_per_epoch", "calibration", "native_step", "process_group", "prune", "redistribute", "grow")
 
 Factory = Callable[..., Method]
 METHODS: dict[str, Factory] = {}
@@ -192,8 +201,12 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
     factory = METHODS[method]
     valid = inspect.signature(factory).parameters
     for option in options:
+        if option == "sparsity":
+            raise ConfigurationError(
+                "sparsity is no argument: give density = 1 - sparsity, the share of weights that stay"
+            )
         if option in _ARGUMENTS and option not in valid:
             raise ConfigurationError(f"{option!r} is no option of method {method!r}: say {_ARGUMENTS[option]}")
         if option not in valid:
-            raise unknown(f"option of method {method!r}", option, [*valid, *_ARGUMENTS])
+            raise unknown(f"option of method {method!r}", option, [*valid, *_ARGUMENTS, *_ONLY_IN_PYTHON])
     return factory(**options)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from regrow.errors import NonFiniteError
+from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.initial import Setup
 
 
@@ -26,6 +26,10 @@ def inference(model: nn.Module) -> Iterator[None]:
 
 def gradients(setup: Setup, loss: Tensor, create_graph: bool = False) -> list[Tensor]:
     """d loss / d weight of each layer; zeros for a layer the loss does not reach."""
+    if not isinstance(loss, Tensor):
+        raise ConfigurationError(
+            f"calibration gave {type(loss).__name__}: it must return the loss as a tensor with its graph"
+        )
     parameters = list({id(layer.parameter): layer.parameter for layer in setup.sparse}.values())
     found = torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True)
     by_id = {id(p): g for p, g in zip(parameters, found, strict=True)}

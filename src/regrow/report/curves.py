@@ -13,7 +13,7 @@ from regrow.report.reading import RunFiles
 _SIZE = (5.2, 3.0)
 _SMALL = (5.2, 2.5)
 _STYLE = {"train": (TRAIN, 1.2), "validation": (VALIDATION, 1.9)}
-_SHARES = (0, 10, 20, 50, 70, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.99)
+_SHARES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.99)
 _LEAST_ERROR = 0.01
 _FEW = 40
 _FEW_LAYERS = 12
@@ -34,7 +34,7 @@ def accuracy(files: RunFiles) -> str:
         if len(marks) < _FEWEST_MARKS:
             marks = [(round(100 - 10**-place, 2), place) for place in sorted({low, high})]
         axes.set_yticks([place for _, place in marks], [f"{share:g}%" for share, _ in marks])
-        axes.set_title("Accuracy")
+        axes.set_title("Accuracy (axis stretched towards 100%)")
         return to_svg(figure, "accuracy", "Accuracy over training steps")
 
 

@@ -55,7 +55,10 @@ def layer_densities(
             raise unknown("distribution", distribution, DISTRIBUTIONS)
         return DISTRIBUTIONS[distribution](shapes, density)
     if callable(distribution):
-        return distribution(shapes, density)
+        found = distribution(shapes, density)
+        if len(found) != len(shapes):
+            raise ConfigurationError(f"the distribution gave {len(found)} densities for {len(shapes)} layers")
+        return found
     return _explicit(distribution, names, shapes, density)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from regrow.errors import NonFiniteError
+from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.distribution import hand_out
 from regrow.topology.view import LayerView, needs
 
@@ -83,9 +83,14 @@ class Redistribute:
         return allocate(shares, total, capacity, self.overflow)
 
     def _share_of(self, layer: LayerView) -> float:
-        share = float(self.share(layer))
+        given, name = self.share(layer), getattr(self.share, "__name__", "a share")
+        try:
+            share = float(given)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"{name} gave {given!r} for layer {layer.name}: a share is one number >= 0"
+            ) from error
         if not (math.isfinite(share) and share >= 0):
-            name = getattr(self.share, "__name__", "a share")
             raise NonFiniteError(
                 f"{name} gave {share} for layer {layer.name}: a share is a finite number >= 0; masks were left as they are"
             )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
 from regrow import randomness
+from regrow.errors import unknown
 from regrow.marks import count_of
 
 Need = Literal["gradient", "momentum", "present momentum"]
@@ -25,6 +26,10 @@ def needs(*what: Need) -> Callable[[F], F]:
         ... def steepest(layer):
         ...     return layer.gradient.abs()
     """
+
+    for name in what:
+        if name not in get_args(Need):
+            raise unknown("kind of gradient", name, get_args(Need))
 
     def mark(criterion: F) -> F:
         criterion.needs = frozenset(what)  # type: ignore[attr-defined]
