@@ -92,7 +92,9 @@ def _show(experiment: Experiment, done: Reproduction, results: Path) -> None:
     from regrow.experiments.tables import as_rich
 
     console = Console()
-    console.print(as_rich(done.table, experiment.shows) if done.table else "no finished run yet")
+    if not done.table:
+        return print("no finished run yet")
+    console.print(as_rich(done.table, experiment.shows))
     for text in done.texts:
         print(text)
     print(f"tables and figures in {results}")
