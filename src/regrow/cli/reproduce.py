@@ -93,7 +93,8 @@ def _show(experiment: Experiment, done: Reproduction, results: Path) -> None:
 
     console = Console()
     if not done.table:
-        return print("no finished run yet")
+        print("no finished run yet")
+        return
     console.print(as_rich(done.table, experiment.shows))
     for text in done.texts:
         print(text)
