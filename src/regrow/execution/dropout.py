@@ -6,13 +6,15 @@ Where torch draws in another way (its Mersenne twister is not used on every CPU)
 from __future__ import annotations
 
 import functools
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
+from regrow.execution.context import Context
 from regrow.execution.gradient import watched
 from regrow.execution.layout import is_travel
 
@@ -50,9 +52,15 @@ def same_stream() -> bool:
     return torch.equal(ours.get_state(), theirs.get_state())
 
 
+class _DropoutContext(Context, Protocol):
+    keep: Tensor
+    scale: float
+    strides: tuple[int, ...]
+
+
 class _DropoutFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, p: float) -> Tensor:
+    def forward(ctx: _DropoutContext, x: Tensor, p: float) -> Tensor:
         """x / (1 - p) where kept, else 0."""
         ctx.keep = bernoulli(x.numel(), 1 - p, torch.default_generator)
         ctx.scale, ctx.strides = float(torch.ones((), dtype=x.dtype).div_(1 - p)), x.stride()
@@ -60,7 +68,7 @@ class _DropoutFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _DropoutContext, grad: Tensor) -> tuple[Tensor, None]:
         """The same for the gradient."""
         if grad.stride() != ctx.strides:
             grad = torch.empty_strided(grad.shape, ctx.strides, dtype=grad.dtype).copy_(grad)

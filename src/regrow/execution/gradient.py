@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from regrow.execution import passes
+from regrow.execution.context import Context
 from regrow.execution.layout import to_travel
 from regrow.execution.pattern import SparsePattern
 
@@ -25,8 +28,7 @@ class GradientBuffer:
     def lend(self, like: Tensor) -> Tensor:
         """A tensor shaped like `like`, zero outside the positions that the caller is about to overwrite."""
         memory = self._memory
-        fits = memory is not None and memory.shape == like.shape and memory.dtype == like.dtype
-        if not fits or torch._C._storage_Use_Count(memory.untyped_storage()._cdata) > 2:
+        if memory is None or memory.shape != like.shape or memory.dtype != like.dtype or _is_held(memory):
             self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
         elif memory._version != self._version:
             memory.zero_()
@@ -50,7 +52,12 @@ class GradientBuffer:
         return {}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__()
+        GradientBuffer.__init__(self)
+
+
+def _is_held(memory: Tensor) -> bool:
+    """Whether another tensor lives on the same storage; its own and the one looked through here are two users."""
+    return torch._C._storage_Use_Count(memory.untyped_storage()._cdata) > 2
 
 
 def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
@@ -82,12 +89,20 @@ def watched() -> bool:
     return bool(torch._C._len_torch_dispatch_stack())
 
 
+class _SparseContext(Context, Protocol):
+    saved_tensors: tuple[Tensor, Tensor, Tensor]
+    pattern: SparsePattern
+    buffer: GradientBuffer
+    dense: bool
+    has_bias: bool
+
+
 class SparseFunction(torch.autograd.Function):
     """The eager path: as the `sparse_forward` operator, but weight gradients go through a `GradientBuffer`."""
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: _SparseContext,
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -107,7 +122,7 @@ class SparseFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _SparseContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
         x, weight, used = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]

@@ -20,17 +20,19 @@ _ATTRIBUTE = "_regrow_execution"
 
 
 class _SparseLayer(nn.Module):
-    """Mixin: the sparse forward of a layer on features (N, C) or maps (N, C, H, W)."""
+    """Mixin: a layer that computes features (N, C) or maps (N, C, H, W) by its sparse execution."""
 
-    def _compute(self, x: Tensor) -> Tensor:
-        execution: Execution = self.__dict__[_ATTRIBUTE]
-        return execution.compute(x, self.weight, self.bias)
+    weight: Tensor
+
+    @property
+    def _execution(self) -> Execution:
+        return self.__dict__[_ATTRIBUTE]
 
     @property
     def _live(self) -> bool:
         # A traced program must not hold pointers, and a weight converted since (`model.bfloat16()`) has no kernels.
         fits = self.weight.dtype in native.SUFFIX and not torch.jit.is_tracing()
-        return fits and self.__dict__[_ATTRIBUTE].live
+        return fits and self._execution.live
 
 
 class SparseLinear(_SparseLayer, nn.Linear):
@@ -43,7 +45,7 @@ class SparseLinear(_SparseLayer, nn.Linear):
         if x.shape[-1:] != (self.in_features,):
             raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {self.in_features})")
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        y = self._compute(flat)
+        y = self._execution.compute(flat, self.weight, self.bias)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], self.out_features)
 
 
@@ -58,7 +60,8 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
             raise ValueError(
                 f"input has shape {tuple(x.shape)}, expected (N, C, length) or (C, length) with C = {self.in_channels}"
             )
-        y = self._compute((x if x.dim() == 3 else x[None])[:, :, None, :])[:, :, 0, :]
+        maps = (x if x.dim() == 3 else x[None])[:, :, None, :]
+        y = self._execution.compute(maps, self.weight, self.bias)[:, :, 0, :]
         return y if x.dim() == 3 else y[0]
 
 
@@ -73,10 +76,11 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
             raise ValueError(
                 f"input has shape {tuple(x.shape)}, expected (N, C, H, W) or (C, H, W) with C = {self.in_channels}"
             )
-        y = self._compute(x if x.dim() == 4 else x[None])
+        y = self._execution.compute(x if x.dim() == 4 else x[None], self.weight, self.bias)
         return y if x.dim() == 4 else y[0]
 
 
+Dense = nn.Linear | nn.Conv1d | nn.Conv2d
 _SPARSE_CLASS = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
 
 
@@ -100,7 +104,7 @@ def unsupported(module: nn.Module) -> str | None:
     return None
 
 
-def window_of(module: nn.Linear | nn.Conv1d | nn.Conv2d) -> Window:
+def window_of(module: Dense) -> Window:
     """The geometry of a layer; one-dimensional layers get a first axis of size one."""
     if isinstance(module, nn.Linear):
         return Window()
@@ -117,7 +121,7 @@ def window_of(module: nn.Linear | nn.Conv1d | nn.Conv2d) -> Window:
 class Execution:
     """The sparse execution of one layer, as returned by `attach`."""
 
-    def __init__(self, module: nn.Module, pattern: SparsePattern) -> None:
+    def __init__(self, module: Dense, pattern: SparsePattern) -> None:
         self.pattern = pattern
         self._module, self.buffer, self.dense = module, GradientBuffer(), False
         self.live = True
@@ -167,7 +171,7 @@ class Execution:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
-def attach(module: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:
+def attach(module: nn.Module, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:
     """Let `module` compute with its present weights only; weights outside `mask` are ignored whatever their value.
 
     Args:
@@ -185,6 +189,7 @@ def attach(module: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, gradient_mas
         raise ValueError("this module already runs sparse; call update() on its execution, or detach() it first")
     if reason := unsupported(module):
         raise ValueError(f"cannot run this layer sparse: {reason}")
+    assert isinstance(module, Dense)
     if mask.shape != module.weight.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(module.weight.shape)}")
     execution = Execution(module, SparsePattern(mask, window_of(module), gradient_mask))

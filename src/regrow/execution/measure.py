@@ -107,7 +107,7 @@ class Bench:
             f"{about} sparse {bucket(other)}{wide} random": (self._probe(call, module, True, far, far_reach), other),
         }
         if self.share > 0:
-            inside = self._probe(call, module, True, mask, reach, True)
+            inside = self._probe(call, module, True, mask, reach, window=True)
             candidates[f"{about} window {bucket(density)}"] = (inside, density)
         dense, near, distant, *window = self._time(candidates)
         # Inside a window the weight gradient costs the same at any density: the slope is that of steps outside.
@@ -137,8 +137,16 @@ class Bench:
         enter, leave = self._conversions(call, module)
         return Cost(call.name, "ordinary", 0.0, None, enter, leave)
 
-    def _probe(self, call: Call, module: nn.Module, travels: bool, *sparse: Tensor | bool | None) -> Probe:
-        return Probe(module, call, travels, self.channels_last, *sparse)  # type: ignore[arg-type]
+    def _probe(
+        self,
+        call: Call,
+        module: nn.Module,
+        travels: bool,
+        mask: Tensor | None = None,
+        reach: Tensor | None = None,
+        window: bool = False,
+    ) -> Probe:
+        return Probe(module, call, travels, self.channels_last, mask, reach, window)
 
     def _conversions(self, call: Call, module: nn.Module) -> tuple[float, float]:
         about = f"{_input(call, self.channels_last)} for {'linear' if isinstance(module, nn.Linear) else 'maps'}"

@@ -5,19 +5,28 @@ y = (x - mean) / sqrt(var + eps) * weight + bias, with the batch's biased varian
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from regrow.execution import native
+from regrow.execution.context import Context
 from regrow.execution.layout import empty_travel, to_travel, travels
+
+
+class _NormContext(Context, Protocol):
+    saved_tensors: tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor | None]
+    training: bool
+    has_bias: bool
 
 
 class _BatchNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: _NormContext,
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -37,7 +46,7 @@ class _BatchNormFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _NormContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, invstd, y = ctx.saved_tensors
         channels, size = x.shape[1], x.numel() // x.shape[1]
         dx = empty_travel(x.shape, x) if ctx.needs_input_grad[0] else None

@@ -119,8 +119,9 @@ class SparsePattern:
 
     def positions(self, use: str = "forward") -> Tensor:
         """Flat indices of the present weights (for `weight_gradient`: of the gradient mask), int32, ascending."""
-        own = use == "weight_gradient" and self.gradient_mask is not None
-        key, mask = ("weight_gradient", self.gradient_mask) if own else ("forward", self.mask)
+        key, mask = "forward", self.mask
+        if use == "weight_gradient" and self.gradient_mask is not None:
+            key, mask = use, self.gradient_mask
         if key not in self._positions:
             self._positions[key] = positions(mask).to(torch.int32)
         return self._positions[key]
@@ -130,14 +131,14 @@ class SparsePattern:
 
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
-        if use == "weight_gradient" and self.gradient_mask is None:
-            use = "forward"
+        mask = self.mask
+        if use == "weight_gradient":
+            use, mask = ("forward", mask) if self.gradient_mask is None else (use, self.gradient_mask)
         key = (use, rows, cols)
         with self._lock:
             if key not in self._plans:
                 if len(self._plans) >= 3 * _KEPT_PLANS:
                     del self._plans[next(iter(self._plans))]
-                mask = self.gradient_mask if use == "weight_gradient" else self.mask
                 self._plans[key] = NativePlan(self._geometry(rows, cols), mask, use == "input_gradient")
             return self._plans[key]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
+from regrow.execution.context import Context
 from regrow.execution.layout import empty_travel, samples_last, to_travel, travels
 
 
@@ -23,11 +25,17 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
     return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out
 
 
+class _PoolContext(Context, Protocol):
+    saved_tensors: tuple[Tensor]
+    pool: ctypes.Array[ctypes.c_int]
+    shape: torch.Size
+
+
 class _MaxPoolFunction(torch.autograd.Function):
     """Max pooling, then ReLU if wanted: on the pooled map it is the same function as before it, and less work."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, out: tuple[int, int], window: tuple[int, ...], relu: bool) -> Tensor:
+    def forward(ctx: _PoolContext, x: Tensor, out: tuple[int, int], window: tuple[int, ...], relu: bool) -> Tensor:
         fields = (x.shape[1], *x.shape[2:], *out, *window, relu)
         ctx.pool = (ctypes.c_int * len(fields))(*fields)
         y = empty_travel((*x.shape[:2], *out), x)
@@ -39,7 +47,7 @@ class _MaxPoolFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _PoolContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
         dx = empty_travel(ctx.shape, grad)
         native.call("max_pool_backward", grad.dtype, ctx.pool, to_travel(grad), winner, dx, ctx.shape[0])
@@ -60,9 +68,9 @@ class TravelMaxPool2d(nn.MaxPool2d):
 
 def _windows(module: nn.MaxPool2d, x: Tensor) -> tuple[tuple[int, int], tuple[int, ...]]:
     """Output size, and kernel, stride, padding and dilation in one."""
-    window = tuple(map(_pair, (module.kernel_size, module.stride, module.padding, module.dilation)))
-    sizes = (_pooled(x.shape[2 + a], *(pair[a] for pair in window), module.ceil_mode) for a in (0, 1))
-    return (next(sizes), next(sizes)), tuple(size for pair in window for size in pair)
+    kernel, stride, pad, dilation = map(_pair, (module.kernel_size, module.stride, module.padding, module.dilation))
+    rows, cols = (_pooled(x.shape[2 + a], kernel[a], stride[a], pad[a], dilation[a], module.ceil_mode) for a in (0, 1))
+    return (rows, cols), (*kernel, *stride, *pad, *dilation)
 
 
 def takes(module: nn.MaxPool2d, x: Tensor) -> bool:
@@ -108,7 +116,7 @@ class TravelAdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
         size = self.output_size if isinstance(self.output_size, tuple | list) else (self.output_size,) * 2
         if not _native(x):
             return super().forward(x)
-        rows, cols = (x.shape[2 + axis] if size[axis] is None else size[axis] for axis in (0, 1))
+        rows, cols = (here if wanted is None else wanted for here, wanted in zip(x.shape[2:], size, strict=True))
         if 0 in (rows, cols) or x.shape[2] % rows or x.shape[3] % cols:
             return super().forward(x)
         return _average(x, x.shape[2] // rows, x.shape[3] // cols)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Protocol, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
+from regrow.execution.context import Context
 from regrow.execution.gradient import dense_weight_gradient, watched
 from regrow.execution.layers import Execution, SparseLinear, execution_of
 from regrow.execution.layout import empty_travel, to_travel
@@ -38,22 +40,23 @@ def length(modules: Sequence[nn.Module], x: Tensor) -> int:
     if type(modules[0]) is not SparseLinear or x.dim() != 2 or not native.reads(x) or watched():
         return 0
     layers, features = 0, x.shape[1]
-    while _fits(modules[2 * layers], x.dtype, features):
-        features = modules[2 * layers].weight.shape[0]
+    while _fits(layer := modules[2 * layers], x.dtype, features):
+        features = layer.weight.shape[0]
         layers += 1
         if 2 * layers >= len(modules) or type(modules[2 * layers - 1]) is not nn.ReLU:
             break
     return 2 * layers - 1 if layers > 1 and x.numel() else 0
 
 
-def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> bool:
+def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> TypeGuard[SparseLinear]:
     """Whether a module can take so many features natively; one that cannot for their number says so when it is called by itself."""
     if type(module) is not SparseLinear:
         return False
-    weight, bias = module._parameters["weight"], module._parameters["bias"]
+    weight, bias, execution = module._parameters["weight"], module._parameters["bias"], execution_of(module)
+    if weight is None or execution is None:
+        return False
     plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and weight.shape[1] == features
     plain = plain and (bias is None or (bias.dtype == dtype and bias.numel() == weight.shape[0]))
-    execution = execution_of(module)
     return plain and execution.live and weight.shape == execution.pattern.mask.shape
 
 
@@ -122,11 +125,20 @@ def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool) -> 
     return found
 
 
+class _StackContext(Context, Protocol):
+    saved_tensors: tuple[Tensor, ...]
+    layers: ctypes.Array[_Layer]
+    executions: list[Execution]
+    outline: _Outline
+    memory: Tensor
+    dense: list[bool]
+
+
 class _StackFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
+    def forward(ctx: _StackContext, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
         """The last layer's output."""
-        x, samples, weights = to_travel(x), x.shape[0], tensors[::2]
+        x, samples, weights = to_travel(x), x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
         outline = _outline([execution.pattern for execution in executions], samples, ctx.needs_input_grad[0])
         y, memory, layers = empty_travel((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
         base, size = memory.data_ptr(), memory.element_size()
@@ -144,7 +156,7 @@ class _StackFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _StackContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the input, and of each layer's weight and bias."""
         x, *weights = ctx.saved_tensors
         grad, wanted, outline, layers = to_travel(grad), ctx.needs_input_grad, ctx.outline, ctx.layers

@@ -206,7 +206,8 @@ class Switch:
         if any(layer.name not in sparse for layer in self.network.layers):
             return []
         mine = {layer.module for layer in self.network.layers}
-        return [m for m in model.modules() if type(m) in (nn.Conv2d, TravelConv2d) and m not in mine]
+        found = (m for m in model.modules() if isinstance(m, nn.Conv2d) and type(m) in (nn.Conv2d, TravelConv2d))
+        return [m for m in found if m not in mine]
 
     def _off(self) -> None:
         if self.auto is not None:
