@@ -11,10 +11,18 @@ from regrow.execution.layout import is_travel, to_travel, travels
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
+
+def untracked(norm):
+    """Running statistics taken away from outside, to normalise by the batch's own."""
+    norm.running_mean = norm.running_var = None
+    return norm
+
+
 MODULES = [
     (lambda: nn.BatchNorm2d(6), (9, 6, 5, 7)),
     (lambda: nn.BatchNorm2d(6, momentum=None), (9, 6, 5, 7)),
     (lambda: nn.BatchNorm2d(6, affine=False, track_running_stats=False), (9, 6, 5, 7)),
+    (lambda: untracked(nn.BatchNorm2d(6)), (9, 6, 5, 7)),
     (lambda: nn.BatchNorm1d(33), (50, 33)),
     (lambda: nn.BatchNorm1d(6), (9, 6, 11)),
     (lambda: nn.Sequential(nn.BatchNorm2d(6), nn.ReLU()), (9, 6, 5, 7)),

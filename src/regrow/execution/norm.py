@@ -79,25 +79,27 @@ def _batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _update_running(module: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
-    module.num_batches_tracked.add_(1)
-    momentum = 1.0 / float(module.num_batches_tracked) if module.momentum is None else module.momentum
-    module.running_mean.lerp_(mean, momentum)
-    module.running_var.lerp_(variance * (count / (count - 1)), momentum)
+    """Running statistics that somebody took away (set to None) are no longer tracked."""
+    momentum = 0.0 if module.momentum is None else module.momentum
+    if module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
+        momentum = 1.0 / float(module.num_batches_tracked) if module.momentum is None else momentum
+    if module.running_mean is not None and module.running_var is not None:
+        module.running_mean.lerp_(mean, momentum)
+        module.running_var.lerp_(variance * (count / (count - 1)), momentum)
 
 
 def batch_norm(module: _BatchNorm, x: Tensor, relu: bool = False) -> Tensor:
     """`module(x)`, then ReLU if wanted, for a travelling `x`."""
     module._check_input_dim(x)
-    training = module.training or module.running_mean is None
-    if training:
+    mean, variance = module.running_mean, module.running_var
+    if training := module.training or mean is None or variance is None:
         count = x.numel() // x.shape[1]
         if count <= 1:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.size()}")
         mean, variance = _batch_statistics(x)
         if module.training and module.track_running_stats:
             _update_running(module, mean, variance, count)
-    else:
-        mean, variance = module.running_mean, module.running_var
     invstd = (variance + module.eps).rsqrt()
     return _BatchNormFunction.apply(x, module.weight, module.bias, mean, invstd, training, relu)
 
