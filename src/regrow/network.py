@@ -185,7 +185,7 @@ class SparseNetwork:
         return StepView(
             index=index,
             weight=_band(sparse.trained, layer),
-            grad=grad,
+            arrived=grad,
             mask=self.mask(layer),
             reach=_band(sparse.mask if sparse.reach is None else sparse.reach, layer),
             lr=float(sparse.group().get("lr", 0.0)),

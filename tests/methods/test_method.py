@@ -63,6 +63,20 @@ def test_what_only_removes_is_known():
     assert removing == {"gradual-pruning", "han", "lottery-ticket"}
 
 
+def test_only_adjust_sees_a_gradient():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    method = Method(
+        "own", "none", 2026, "nothing", adjust=lambda layer: seen.append(layer.grad), perturb=lambda layer: layer.grad
+    )
+    regrow.sparsify(model, optimizer, method, density=0.5)
+    model(torch.ones(3, 4)).sum().backward()
+    with pytest.raises(ConfigurationError, match="only a method's adjust"):
+        optimizer.step()
+    assert [grad.shape for grad in seen] == [(2, 4)]
+
+
 def test_a_record_needs_nothing_but_a_name():
     change = Method("own", "none", 2026, "nothing").update(update(view(torch.tensor([1.0, 0.0]))))
     assert change.masks[0].tolist() == [True, False]

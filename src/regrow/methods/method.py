@@ -31,13 +31,22 @@ class StepView:
 
     index: int
     weight: Tensor
-    grad: Tensor | None
+    arrived: Tensor | None
     mask: Tensor
     reach: Tensor
     lr: float
     memory: dict[str, Tensor]
     rng: Callable[..., torch.Generator]
     progress: float
+
+    @property
+    def grad(self) -> Tensor:
+        """The gradient that the optimizer is about to see, to be changed in place."""
+        if self.arrived is None:
+            raise ConfigurationError(
+                "only a method's adjust sees layer.grad: prepare and perturb run without a gradient"
+            )
+        return self.arrived
 
 
 @dataclass(frozen=True)
