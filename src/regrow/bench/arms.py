@@ -16,20 +16,18 @@ from regrow.bench import masks as masking
 from regrow.bench.masks import Masks
 from regrow.handle import Handle
 
-SGD = {"lr": 1e-3, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "fused": True}
 # Long enough that neither a topology update nor a growth window falls into a measurement.
 _INTERVAL, _STEPS = 10**6, 10**7
 
 
 @dataclass
 class Arm:
-    """A model with its batch; ``optimizer`` is anything with a ``step``."""
+    """A model with its batch."""
 
     model: Any
     x: Tensor
     y: Tensor
-    optimizer: Any
-    handle: Handle | None = None
+    optimizer: torch.optim.Optimizer
 
     def passes(self) -> None:
         """Forward and backward, without the optimizer."""
@@ -41,6 +39,13 @@ class Arm:
         """A whole training step."""
         self.passes()
         self.optimizer.step()
+
+
+@dataclass
+class SparseArm(Arm):
+    """An arm whose weights a handle keeps sparse."""
+
+    handle: Handle
 
     def in_window(self, work: Callable[[], None]) -> Callable[[], None]:
         """The same work as in a step of an open growth window: dense weight gradients, collected for growth."""
@@ -61,12 +66,16 @@ class Arm:
 def dense(model: nn.Module, x: Tensor, y: Tensor, channels_last: bool = False) -> Arm:
     """The model as it is, in one of torch's memory formats."""
     if channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
-    return Arm(model, x, y, torch.optim.SGD(model.parameters(), **SGD))
+    return Arm(model, x, y, _sgd(model))
 
 
-def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool = True) -> Arm:
+def _sgd(model: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
+
+
+def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool = True) -> SparseArm:
     """The model under sparse momentum with these masks, in ``masked`` (channels_last) or ``sparse`` execution.
 
     With ``native_step`` the optimizer touches present weights only.
@@ -76,7 +85,7 @@ def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str,
     return arm
 
 
-def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> Arm:
+def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> SparseArm:
     """The same under ``auto`` in one of torch's memory formats, after the step in which it decides."""
     arm = masked(model, x, y, masks, channels_last)
     arm.handle.execute("auto")
@@ -84,7 +93,7 @@ def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bo
     return arm
 
 
-def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> Arm:
+def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> SparseArm:
     """The model under sparse momentum with these masks, in one of torch's memory formats."""
     arm = dense(model, x, y, channels_last)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
@@ -92,13 +101,20 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
         name for name, module in model.named_modules() if isinstance(module, masking.LAYERS) and name not in masks
     ]
     share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
-    times = {"steps": _STEPS, "update_every": _INTERVAL}
-    arm.handle = sparsify(model, arm.optimizer, density=share, scope=spared, process_group=False, **times)
+    handle = sparsify(
+        model,
+        arm.optimizer,
+        density=share,
+        scope=spared,
+        steps=_STEPS,
+        update_every=_INTERVAL,
+        process_group=False,
+    )
     with torch.no_grad():
         for name, weight in weights.items():
             model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
-    arm.handle.masks_from_zeros()
-    return arm
+    handle.masks_from_zeros()
+    return SparseArm(arm.model, arm.x, arm.y, arm.optimizer, handle)
 
 
 def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:

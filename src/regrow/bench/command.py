@@ -88,11 +88,11 @@ def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[
         wanted = {"window": window, "compile": options.compile, "auto": options.auto}
         found = train.measure(options.model, base, batch, chosen, options.repeats, **wanted)
         if options.memory:
-            found = replace(found, **_memory(options, found, path))
+            found = _with_memory(options, found, path)
         yield found.record()
 
 
-def _memory(options: argparse.Namespace, found: train.TrainResult, path: Path | None) -> dict[str, float | None]:
+def _with_memory(options: argparse.Namespace, found: train.TrainResult, path: Path | None) -> train.TrainResult:
     arm = {
         "model": options.model,
         "batch": options.batch,
@@ -102,8 +102,8 @@ def _memory(options: argparse.Namespace, found: train.TrainResult, path: Path | 
     }
     # A compiled model's process would also hold the compiler: its eager twin stands for it.
     fastest = "dense channels_last" if found.dense_setting == "dense compiled" else found.dense_setting
-    names = {"dense_mb": fastest, "masked_mb": "masked", "sparse_mb": "sparse"}
-    return {key: peak_mb({**arm, "name": name}) for key, name in names.items()}
+    dense, masked, sparse = (peak_mb({**arm, "name": name}) for name in (fastest, "masked", "sparse"))
+    return replace(found, dense_mb=dense, masked_mb=masked, sparse_mb=sparse)
 
 
 def _window(text: str) -> train.Window:

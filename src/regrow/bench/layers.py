@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -109,7 +110,8 @@ class Case:
         """Output, input gradient and weight gradient from (x, weight, grad) by torch's operators."""
         if not self.spec.size:
             return lambda x, w, g: (nn.functional.linear(x, w), g @ w, g.t() @ x)
-        stride, pad = list(self.module.stride), list(self.module.padding)
+        window = window_of(self.module)
+        stride, pad = list(window.stride), list(window.padding[:2])
         rest = (None, stride, pad, [1, 1], False, [0, 0], 1, [True, True, False])
         backward = torch.ops.aten.convolution_backward
         return lambda x, w, g: (torch.conv2d(x, w, None, stride, pad), *backward(g, x, w, *rest)[:2])
@@ -149,9 +151,7 @@ def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
     """Everything that can be timed but the compiled setting; by name, `sparse` is the three passes in a row."""
     function = case.dense_function()
     found: Candidates = {
-        name: (lambda tensors=tensors: function(*tensors))
-        for name, tensors in case.settings().items()
-        if names is None or name in names
+        name: partial(function, *tensors) for name, tensors in case.settings().items() if names is None or name in names
     }
     if not case.spec.size and (names is None or "dense (features, samples)" in names):
         found["dense (features, samples)"] = case.transposed()
@@ -186,6 +186,7 @@ def measure(
     best = min(dense, key=dense.__getitem__)
     total = sum(seconds[name] for name in PASSES)
     pixels = case.grad.shape[2:].numel()
+    dense_mb, sparse_mb = _memory(spec, density, best) if memory else (None, None)
     return LayerResult(
         layer=spec.name,
         density=density,
@@ -198,12 +199,13 @@ def measure(
         **{f"{name}_ms": 1e3 * seconds[name] for name in PASSES},
         ratio=seconds[best] / total,
         useful_gflops=6e-9 * count_of(case.mask) * spec.batch * pixels / total,
-        **_memory(spec, density, best) if memory else {},
+        dense_mb=dense_mb,
+        sparse_mb=sparse_mb,
     )
 
 
-def _memory(spec: LayerSpec, density: float, best: str) -> dict[str, float | None]:
+def _memory(spec: LayerSpec, density: float, best: str) -> tuple[float | None, float | None]:
     uncompiled = "dense channels_last" if spec.size else "dense (samples, features)"
     eager = uncompiled if best == "dense compiled" else best
     arm = {"layer": asdict(spec), "density": density, "threads": torch.get_num_threads()}
-    return {"dense_mb": peak_mb({**arm, "name": eager}), "sparse_mb": peak_mb({**arm, "name": "sparse"})}
+    return peak_mb({**arm, "name": eager}), peak_mb({**arm, "name": "sparse"})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.bench import arms, masks
-from regrow.bench.arms import Arm
+from regrow.bench.arms import Arm, SparseArm
 from regrow.bench.compiled import compiled
 from regrow.bench.masks import Chosen
 from regrow.bench.timing import medians
@@ -81,44 +81,46 @@ class Window:
 
 def build_arms(
     base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: bool, auto: bool = False
-) -> tuple[dict[str, Arm], str]:
-    """All arms, each with a copy of the model; the reason why the compiled one is missing, if it is."""
+) -> tuple[dict[str, Arm], dict[str, SparseArm], str]:
+    """Dense and sparse arms, each with a copy of the model; the reason why the compiled one is missing, if it is."""
 
     def fresh() -> nn.Module:
         return copy.deepcopy(base)
 
-    found = {"dense NCHW": arms.dense(fresh(), x, y)}
+    dense = {"dense NCHW": arms.dense(fresh(), x, y)}
     if x.dim() == 4:
-        found["dense channels_last"] = arms.dense(fresh(), x, y, channels_last=True)
+        dense["dense channels_last"] = arms.dense(fresh(), x, y, channels_last=True)
     reason = "not asked for"
     if compile:
         plain = arms.dense(fresh(), x, y, channels_last=x.dim() == 4)
         plain.model, reason = compiled(plain.model, lambda model: model(plain.x).sum().backward())
         if plain.model is not None:
-            found["dense compiled"] = plain
-    for execution in ("masked", "sparse"):
-        found[execution] = arms.sparse(fresh(), x, y, chosen.masks, execution, native_step=False)
-    found[_NATIVE] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
+            dense["dense compiled"] = plain
+    sparse = {
+        execution: arms.sparse(fresh(), x, y, chosen.masks, execution, native_step=False)
+        for execution in ("masked", "sparse")
+    }
+    sparse[_NATIVE] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
     if auto:
-        found[_AUTO] = arms.auto(fresh(), x, y, chosen.masks, channels_last=_prefers_channels_last(found))
-    return found, reason
+        sparse[_AUTO] = arms.auto(fresh(), x, y, chosen.masks, channels_last=_prefers_channels_last(dense))
+    return dense, sparse, reason
 
 
-def _prefers_channels_last(found: dict[str, Arm]) -> bool:
+def _prefers_channels_last(dense: dict[str, Arm]) -> bool:
     """The memory format in which the dense model is faster: what a user would choose before leaving the rest to `auto`."""
-    formats = {name: found[name].passes for name in ("dense NCHW", "dense channels_last") if name in found}
+    formats = {name: arm.passes for name, arm in dense.items() if name != "dense compiled"}
     seconds = medians(formats, _ROUNDS_FOR_FORMAT)
     return min(seconds, key=seconds.__getitem__) == "dense channels_last"
 
 
-def _candidates(found: dict[str, Arm], windows: bool) -> dict[str, Callable[[], None]]:
+def _candidates(dense: dict[str, Arm], sparse: dict[str, SparseArm], windows: bool) -> dict[str, Callable[[], None]]:
     candidates: dict[str, Callable[[], None]] = {}
-    for name, arm in found.items():
+    for name, arm in {**dense, **sparse}.items():
         if name != _NATIVE:
             candidates[name] = arm.passes
         candidates[name + _STEP] = arm.step
     if windows:
-        candidates["sparse" + _OPEN] = found[_NATIVE].in_window(found[_NATIVE].step)
+        candidates["sparse" + _OPEN] = sparse[_NATIVE].in_window(sparse[_NATIVE].step)
     return candidates
 
 
@@ -135,9 +137,10 @@ def measure(
 ) -> TrainResult:
     """One row for a model, a batch with labels, and masks."""
     torch.manual_seed(0)
-    found, reason = build_arms(base, *batch, chosen, compile, auto)
-    milliseconds = {key: 1e3 * value for key, value in medians(_candidates(found, window is not None), repeats).items()}
-    dense = {key: milliseconds[key] for key in found if key.startswith("dense")}
+    dense_arms, sparse_arms, reason = build_arms(base, *batch, chosen, compile, auto)
+    seconds = medians(_candidates(dense_arms, sparse_arms, window is not None), repeats)
+    milliseconds = {key: 1e3 * value for key, value in seconds.items()}
+    dense = {key: milliseconds[key] for key in dense_arms}
     best = min(dense, key=dense.__getitem__)
     dense_step = min(milliseconds[key + _STEP] for key in dense)
     native = milliseconds[_NATIVE + _STEP]
@@ -165,20 +168,18 @@ def measure(
         useful_gflops=operations / (1e6 * milliseconds["sparse"]),
         bound=bound,
         bound_share=ratio / bound,
-        **_automatic(found, dense[best], dense_step, milliseconds) if auto else {},
+        **_automatic(sparse_arms[_AUTO], dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
     )
 
 
-def _automatic(
-    found: dict[str, Arm], dense: float, dense_step: float, milliseconds: dict[str, float]
-) -> dict[str, Any]:
+def _automatic(arm: SparseArm, dense: float, dense_step: float, milliseconds: dict[str, float]) -> dict[str, Any]:
     return {
         "auto_ms": milliseconds[_AUTO],
         "auto_ratio": dense / milliseconds[_AUTO],
         "auto_step_ms": milliseconds[_AUTO + _STEP],
         "auto_step_ratio": dense_step / milliseconds[_AUTO + _STEP],
-        "auto_sparse": sum(row.execution == "sparse" for row in found[_AUTO].handle.explain()),
+        "auto_sparse": sum(row.execution == "sparse" for row in arm.handle.explain()),
     }
 
 
