@@ -81,8 +81,9 @@ def acts_last(optimizer: Optimizer, hooks: list[Any]) -> bool:
 
 def act_last(optimizer: Optimizer, hooks: list[Any]) -> None:
     """Come after hooks that were registered since; between steps only."""
-    if hooks[0].id in optimizer._optimizer_step_pre_hooks:
-        optimizer._optimizer_step_pre_hooks.move_to_end(hooks[0].id)
+    mine, every = hooks[0].id, optimizer._optimizer_step_pre_hooks
+    if mine in every:
+        every[mine] = every.pop(mine)
 
 
 def handle_of(optimizer: Any) -> Handle | None:

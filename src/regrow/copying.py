@@ -44,8 +44,9 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
 
 def _finder(handle: Handle, memo: dict[Any, Any]) -> Callable[[], tuple[nn.Module, list[nn.Module]]]:
     def find() -> tuple[nn.Module, list[nn.Module]]:
-        parts = [memo.get(id(part)) for part in (handle.model, *(layer.module for layer in handle.network.layers))]
-        if any(part is None for part in parts):
+        originals = [handle.model, *(layer.module for layer in handle.network.layers)]
+        parts = [memo[id(part)] for part in originals if id(part) in memo]
+        if len(parts) < len(originals):
             raise StateError(
                 "this optimizer was copied without its model, which would go on untrained: "
                 "copy them together, copy.deepcopy((model, optimizer, handle))"

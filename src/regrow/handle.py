@@ -360,15 +360,15 @@ class Handle:
             name.removesuffix(self.parameters[0].name) for name in parameters if name.endswith(self.parameters[0].name)
         ]
         prefix = min(fitting, key=len, default="")
-        twins = {sparse: parameters.get(prefix + sparse.name) for sparse in self.parameters}
-        for sparse, twin in twins.items():
+        for sparse in self.parameters:
+            twin = parameters.get(prefix + sparse.name)
             if twin is None or twin.shape != sparse.mask.shape:
-                shape = tuple(sparse.mask.shape)
                 raise StateError(
-                    f"the copy has no parameter {sparse.name} of shape {shape}: pass a copy of the same model"
+                    f"the copy has no parameter {sparse.name} of shape {tuple(sparse.mask.shape)}: pass a copy of the same model"
                 )
-        for sparse, twin in twins.items():
-            twin.masked_fill_(~sparse.mask.to(twin.device), 0)  # type: ignore[union-attr]
+        for sparse in self.parameters:
+            twin = parameters[prefix + sparse.name]
+            twin.masked_fill_(~sparse.mask.to(twin.device), 0)
         return copied
 
     def detach(self) -> None:

@@ -154,12 +154,8 @@ class Moments:
         """Optimizer state for weights about to grow, by slot name, from what the window saw."""
         if self.host is not self.family:
             return self._converted()
-        seeds = {}
-        if self.family.first is not None and self.first is not None:
-            seeds[self.family.first] = self._first()
-        if self.family.second is not None and self.second is not None:
-            seeds[self.family.second] = self._second()
-        return seeds
+        moments = ((self.family.first, self._first()), (self.family.second, self._second()))
+        return {slot: moment for slot, moment in moments if slot is not None and moment is not None}
 
     def keep(self, lost: Tensor, rows: slice | None) -> None:
         """Carry the momentum of weights about to be removed over into the window, which stays open."""

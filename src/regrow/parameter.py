@@ -95,12 +95,14 @@ class SparseParameter:
         """Let everything that is walked beside the weight lie in memory as it does: mask, shadow weights, gradient, optimizer state."""
         self._mask.data = self._laid(self._mask)  # the same object: somebody may hold it
         self.mask = self._mask
-        self.theta, self.reach, self.parameter.grad = map(self._laid, (self.theta, self.reach, self.parameter.grad))
+        self.theta, self.reach, self.parameter.grad = (
+            None if tensor is None else self._laid(tensor) for tensor in (self.theta, self.reach, self.parameter.grad)
+        )
         for name, slot in shaped_slots(self.optimizer, self.parameter).items():
             self.optimizer.state[self.parameter][name] = self._laid(slot)
 
-    def _laid(self, tensor: Tensor | None) -> Tensor | None:
-        if tensor is None or tensor.stride() == self.parameter.stride():
+    def _laid(self, tensor: Tensor) -> Tensor:
+        if tensor.stride() == self.parameter.stride():
             return tensor
         return torch.empty_like(self.parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor.detach())
 

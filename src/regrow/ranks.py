@@ -22,12 +22,13 @@ class Ranks:
     """
 
     def __init__(self, group: dist.ProcessGroup | bool | None = None) -> None:
-        self.group = None if group in (None, True) else group
+        self.group = None if isinstance(group, bool) else group
+        self._alone = group is False
 
     @property
     def size(self) -> int:
         """How many processes; looked up anew, as a process group may start after ``sparsify``."""
-        running = dist.is_available() and dist.is_initialized() and self.group is not False
+        running = dist.is_available() and dist.is_initialized() and not self._alone
         return dist.get_world_size(self.group) if running else 1
 
     def average(self, tensor: Tensor) -> Tensor:
@@ -41,8 +42,8 @@ class Ranks:
         """The value of the first rank, on every rank: for what each of them would measure differently."""
         if self.size == 1:
             return value
-        held, group = [value], self.group or None
-        dist.broadcast_object_list(held, src=dist.get_global_rank(group, 0) if group else 0, group=group)
+        held, group = [value], self.group
+        dist.broadcast_object_list(held, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
         return held[0]
 
     def agree(self, masks: Iterable[Tensor], when: str) -> None:

@@ -138,7 +138,7 @@ def resolve(scope: str | Scope | Sequence[Rule]) -> Scope:
     if isinstance(scope, Scope):
         return scope
     if not isinstance(scope, str):
-        return Scope(dense=scope)  # type: ignore[arg-type]
+        return Scope(dense=scope)  # type: ignore[arg-type]  # which makes the tuple, of a single rule too
     kind, _, rules = scope.partition(":")
     if kind == "dense" and rules:
         return Scope(dense=tuple(rule.strip() for rule in rules.split(",")))

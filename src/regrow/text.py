@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 
@@ -9,14 +10,6 @@ def as_text(renderable: Any, width: int = 120) -> str:
     """What rich would print on a terminal of this width, without colours."""
     from rich.console import Console
 
-    console = Console(width=width, record=True, file=_Nowhere())
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(renderable)
     return console.export_text().rstrip()
-
-
-class _Nowhere:
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        return None

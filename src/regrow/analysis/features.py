@@ -11,7 +11,7 @@ a convolution.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -151,14 +151,14 @@ def _feature_maps(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             seen[name if name not in seen else f"{name}#{calls[name]}"] = output
         after_norm[0] = isinstance(module, nn.BatchNorm2d)
 
-    def hook_of(name: str) -> object:
+    def hook_of(name: str) -> Callable[..., None]:
         return lambda module, inputs, output: note(name, module, output)
 
     def start(*_: object) -> None:
         calls.clear()
 
     leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
-    hooks = [module.register_forward_hook(hook_of(name)) for name, module in leaves]  # type: ignore[arg-type]
+    hooks = [module.register_forward_hook(hook_of(name)) for name, module in leaves]
     hooks.append(model.register_forward_pre_hook(start))
     try:
         yield seen

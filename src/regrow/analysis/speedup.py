@@ -134,13 +134,13 @@ class SpeedupRecorder:
         return begin
 
     def _stop(self, name: str) -> Callable[..., None]:
-        def end(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        def end(module: nn.Conv2d, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if not module.training:
                 return
             seconds = self._clock() - self._began.pop(name)
             if self.rerun:
                 seconds = self._dense_seconds(module, inputs[0])
-            share = shares(inputs[0], module.weight)  # type: ignore[arg-type]
+            share = shares(inputs[0], module.weight)
             for key, value in (*reduced_times(seconds, share).items(), *share.items()):
                 self._sums[name][key] += value
             self._sums[name]["calls"] += 1
@@ -148,9 +148,9 @@ class SpeedupRecorder:
         return end
 
     @torch.no_grad()
-    def _dense_seconds(self, module: nn.Module, inputs: Tensor) -> float:
+    def _dense_seconds(self, module: nn.Conv2d, inputs: Tensor) -> float:
         began = self._clock()
-        nn.Conv2d._conv_forward(module, inputs, module.weight, module.bias)  # type: ignore[arg-type]
+        nn.Conv2d._conv_forward(module, inputs, module.weight, module.bias)
         return self._clock() - began
 
     def _count(self, *_: object) -> None:

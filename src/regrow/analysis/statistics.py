@@ -56,7 +56,7 @@ def intervals_overlap(a: Summary, b: Summary) -> bool:
     return a.se is not None and b.se is not None and abs(a.mean - b.mean) <= Z95 * (a.se + b.se)
 
 
-def kruskal_wallis(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+def kruskal_wallis(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """H = 12 / (N (N + 1)) sum_g R_g^2 / n_g - 3 (N + 1), corrected for ties, and p from chi-square with one degree of freedom."""
     found = stats.kruskal(first, second)
     return float(found.statistic), float(found.pvalue)

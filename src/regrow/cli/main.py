@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TextIO
 
 from regrow import __version__
 from regrow.cli.configured import separate
@@ -105,11 +105,18 @@ def _own_warnings(command: str) -> Iterator[None]:
     """Warnings of regrow's own making are one line; Python's form, with file and source line, is for those of others."""
     before = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, RegrowWarning):
             print(f"regrow {command}: warning: {' '.join(str(message).split())}", file=sys.stderr)
         else:
-            before(message, category, *place)
+            before(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show
     try:

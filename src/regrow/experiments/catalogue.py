@@ -11,7 +11,6 @@ from regrow.experiments import targets
 from regrow.experiments.experiment import Cell, Experiment, against_anchor, against_dense
 from regrow.presets import PRESETS
 
-_SELDOM = {"checkpoint_seconds": 30.0, "evaluate_every": 10}
 _PATIENCE = 2
 
 
@@ -23,7 +22,8 @@ def sparse(base: Config, method: str = "sparse-momentum", density: float = 1.0, 
 
 def _preset(name: str) -> Config:
     preset = PRESETS[name]
-    return replace(preset, **_SELDOM, patience=_PATIENCE if preset.data.holds_out else 0)  # type: ignore[arg-type]
+    patience = _PATIENCE if preset.data.holds_out else 0
+    return replace(preset, checkpoint_seconds=30.0, evaluate_every=10, patience=patience)
 
 
 def _compression() -> list[Cell]:
@@ -134,10 +134,10 @@ def _imagenet() -> list[Cell]:
             cells.append(
                 Cell("resnet50", f"partially dense, {method}", percent / 100, _partly(full, method, percent), target)
             )
-    for percent, target in paper["tuned"].items():
-        config = sparse(tuned, density=percent / 100, prune_rate=0.5) if percent < 100 else sparse(tuned, "dense")
-        config = config if percent == 10 else _in_batches_of_256(config)
-        cells.append(Cell("resnet50", "tuned", percent / 100, config, target))
+    for nominal, target in paper["tuned"].items():
+        config = sparse(tuned, density=nominal / 100, prune_rate=0.5) if nominal < 100 else sparse(tuned, "dense")
+        config = config if nominal == 10 else _in_batches_of_256(config)
+        cells.append(Cell("resnet50", "tuned", nominal / 100, config, target))
     # The ablation's column for this network: single runs, here because they cost what the others here cost.
     for (redistribution, growth), row in list(targets.ABLATION.items())[1:]:
         config = sparse(tuned, density=0.1, prune_rate=0.5, redistribution=redistribution, growth=growth)
@@ -256,7 +256,8 @@ def _cost_redistribution() -> list[Cell]:
     large = [_few_steps(_preset(f"cifar-{model}")) for model in ("vgg16-d", "wrn-16-8")]
     for base in (_short_lenet5(), *large):
         for power in (0.0, 0.5, 1.0):
-            config = sparse(base, density=0.05, **({"cost_power": power} if power else {}))
+            options: dict[str, Any] = {"cost_power": power} if power else {}
+            config = sparse(base, density=0.05, **options)
             config = replace(config, sparse=replace(config.sparse, execution="sparse"))
             cells.append(Cell(base.model, f"lambda {power:g}", 0.05, config))
     return cells

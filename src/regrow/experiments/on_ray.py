@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import Future
 from pathlib import Path
@@ -40,7 +41,7 @@ class RayExecutor:
                 address=os.environ.get("RAY_ADDRESS"),
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="error",
+                logging_level=logging.ERROR,
             )
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,7 +43,10 @@ class Outcome:
     diverged: str = ""
 
 
-Run = Callable[..., Outcome]
+class Run(Protocol):
+    """`run_job`, or what stands for it."""
+
+    def __call__(self, job: Job, folder: Path, threads: int, gpu: str | None = None) -> Outcome: ...  # noqa: D102
 
 
 class Executor(Protocol):

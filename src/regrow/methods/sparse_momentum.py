@@ -14,7 +14,7 @@ from regrow.topology.prune import Count, Prune, Pruning, Threshold, capped_fract
 from regrow.topology.redistribute import SHARES, Redistribute, Share, mean_momentum, per_cost
 from regrow.topology.schedule import DECAYS, When
 
-GROWTH: dict[str, tuple[score.Score, str]] = {
+GROWTH: dict[str, tuple[score.Score, Literal["layer", "neuron"]]] = {
     "momentum": (score.momentum, "layer"),
     "random": (score.random, "layer"),
     "gradient": (score.gradient, "layer"),
@@ -82,7 +82,7 @@ def method(
         redistribute=_redistribution(redistribution, cost_power, reference),
         grow=Grow(
             chosen,
-            select="global" if global_growth else spread,  # type: ignore[arg-type]
+            select="global" if global_growth else spread,
             just_pruned=just_pruned,
             state="seed" if seeded else "zero",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +68,7 @@ def _absolute_copy(model: nn.Module) -> nn.Module:
     return probe
 
 
-def _flow(probe: nn.Module, ones: Tensor, setup: Setup, weights: list[Tensor]) -> list[Tensor]:
+def _flow(probe: nn.Module, ones: Tensor, setup: Setup, weights: Sequence[Tensor]) -> list[Tensor]:
     with torch.enable_grad():
         total = probe(ones).sum()
         found = torch.autograd.grad(total, weights, allow_unused=True, materialize_grads=True)
@@ -75,7 +76,7 @@ def _flow(probe: nn.Module, ones: Tensor, setup: Setup, weights: list[Tensor]) -
     return [p if layer.rows is None else p[layer.rows] for p, layer in zip(products, setup.sparse, strict=True)]
 
 
-def _apply(setup: Setup, weights: list[Tensor], originals: list[Tensor], masks: list[Tensor]) -> None:
+def _apply(setup: Setup, weights: Sequence[Tensor], originals: list[Tensor], masks: list[Tensor]) -> None:
     for layer, weight, original, mask in zip(setup.sparse, weights, originals, masks, strict=True):
         rows = slice(None) if layer.rows is None else layer.rows
         weight.data[rows] = original[rows] * mask

@@ -62,7 +62,7 @@ def loss(files: RunFiles) -> str:
 
 
 def _learning(axes: Any, files: RunFiles, value: Any) -> list[float]:
-    seen = []
+    seen: list[float] = []
     for kind, (colour, width) in _STYLE.items():
         rows = files.rows(kind)
         if rows:

@@ -6,16 +6,19 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 INK, SOFT, GRID = "#1f2933", "#66727f", "#e4e8ec"
 TRAIN, VALIDATION, TEST = "#8aa4bf", "#0f766e", "#c2410c"
 ACCENT, GONE, CAME = "#0f766e", "#b45309", "#0f766e"
 MOST_POINTS = 500
 
-_LOOK = {
+_LOOK: dict[RcKeyType, str | float] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,

@@ -88,7 +88,8 @@ class Snapshot:
 
 def take(files: RunFiles) -> Snapshot:
     """Rebuild the run's network from its newest whole checkpoint."""
-    config, notices = files.config, []
+    config = files.config
+    notices: list[str] = []
     dataset = _dataset(config, notices)
     known = models.info(config.model)
     # Without the data the model's published form is tried; a checkpoint of another shape says so when it is loaded.

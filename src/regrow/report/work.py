@@ -125,16 +125,20 @@ def estimates(rows: list[LayerRow]) -> list[Estimate]:
     """Weights x activations per group of layers, in the order conv, shortcut, linear; groups without layers are left out."""
     found = []
     for group in ("conv", "shortcut", "linear"):
-        mine = [r for r in rows if r.group == group and r.macs and r.input_density is not None]
+        mine = [
+            (row.macs, row.density, row.input_density)
+            for row in rows
+            if row.group == group and row.macs and row.input_density is not None
+        ]
         if mine:
             found.append(
                 Estimate(
                     group=group,
                     layers=len(mine),
-                    dense=sum(r.macs for r in mine),
-                    weights=sum(r.macs * r.density for r in mine),
-                    activations=sum(r.macs * r.input_density for r in mine),
-                    both=sum(r.macs * r.density * r.input_density for r in mine),
+                    dense=sum(macs for macs, _, _ in mine),
+                    weights=sum(macs * density for macs, density, _ in mine),
+                    activations=sum(macs * active for macs, _, active in mine),
+                    both=sum(macs * density * active for macs, density, active in mine),
                 )
             )
     return found

@@ -49,8 +49,8 @@ def dead_units() -> nn.Module:
     """No unit of the hidden layers ever fires: gradient and momentum of the weights before them are zero."""
     network = small_network()
     with torch.no_grad():
-        for layer in (network[0], network[3]):
-            layer.bias.fill_(-1e3)  # type: ignore[union-attr]
+        for name in ("0.bias", "3.bias"):
+            network.get_parameter(name).fill_(-1e3)
     return network
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.distribution import hand_out
-from regrow.topology.view import LayerView, needs
+from regrow.topology.view import LayerView, needs, needs_of
 
 Share = Callable[[LayerView], float]
 
@@ -54,8 +54,7 @@ def per_cost(share: Share, power: float) -> Share:
     def priced(layer: LayerView) -> float:
         return share(layer) / layer.cost**power
 
-    priced.needs = getattr(share, "needs", frozenset())  # type: ignore[attr-defined]
-    return share if power == 0 else priced
+    return share if power == 0 else needs(*needs_of(share))(priced)
 
 
 SHARES: dict[str, Share] = {

@@ -151,7 +151,7 @@ def sparsify_as_configured(
         distribution=sparse.distribution or None,
         seed=config.seed,
         window_tolerance=sparse.window_tolerance,
-        momentum=sparse.momentum_source,  # type: ignore[arg-type]
+        momentum=sparse.momentum_source,  # type: ignore[arg-type]  # any text of the user's: sparsify checks both
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,
         costs=_costs(config, example) if method.needs_costs else None,
@@ -175,8 +175,8 @@ def load_split(config: Config, split: str, augment: bool | None = None) -> Datas
     if augment is None:
         augment = {"auto": None, "on": split.startswith("train"), "off": False}[settings.augment]
     own = data.Normalisation(settings.mean, settings.std) if settings.mean or settings.std else None
-    places = {"root": settings.root or None, "image_size": settings.image_size}
-    return data.load(settings.name, split, augment=augment, normalisation=own, **places)
+    root, size = settings.root or None, settings.image_size
+    return data.load(settings.name, split, root=root, image_size=size, augment=augment, normalisation=own)
 
 
 def _calibration(kind: str | None, config: Config, network: nn.Module, train: Dataset) -> Any:

@@ -192,7 +192,8 @@ class TensorBoardView:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingPackageError("--tensorboard needs the package: pip install 'regrow[tensorboard]'") from error
-        self.inner, self.folder, self._make, self.writer = inner, folder, SummaryWriter, None
+        self.inner, self.folder, self._make = inner, folder, SummaryWriter
+        self.writer: SummaryWriter | None = None
 
     def started(self, run: Run) -> None:
         """Open the log, only now that the folder is the run's, without what a resumed run does again."""
@@ -203,6 +204,7 @@ class TensorBoardView:
     def row(self, run: Run, row: dict[str, Any]) -> None:
         """Write a row's numbers."""
         self.inner.row(run, row)
+        assert self.writer is not None
         for key in ("loss", "accuracy", "lr", "density", "prune_rate"):
             self.writer.add_scalar(f"{row['kind']}/{key}", row[key], row["step"])
 

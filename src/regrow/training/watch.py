@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -68,7 +68,7 @@ def _first_bad_layer(model: nn.Module, images: Tensor) -> str:
         return "the batch itself is not finite"
     found: list[str] = []
 
-    def inspect(name: str) -> object:
+    def inspect(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple, output: object) -> None:
             if not found and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
                 found.append(name)
@@ -76,7 +76,7 @@ def _first_bad_layer(model: nn.Module, images: Tensor) -> str:
         return hook
 
     leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
-    hooks = [module.register_forward_hook(inspect(name)) for name, module in leaves]  # type: ignore[arg-type]
+    hooks = [module.register_forward_hook(inspect(name)) for name, module in leaves]
     try:
         with torch.no_grad():
             model(images)

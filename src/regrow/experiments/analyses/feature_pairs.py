@@ -55,8 +55,8 @@ def pairs(cells: Sequence[Cell], rows: Sequence[Row]) -> Iterator[Pair]:
             continue
         first, second = (_by_seed(cell, rows) for cell in (dense, thin))
         for seed in sorted(first.keys() & second.keys()):
-            jobs = (cell.jobs([seed])[0] for cell in (dense, thin))
-            yield Pair(thin.model, seed, *jobs, learned=learned(first[seed]) and learned(second[seed]))
+            both = learned(first[seed]) and learned(second[seed])
+            yield Pair(thin.model, seed, dense.jobs([seed])[0], thin.jobs([seed])[0], learned=both)
 
 
 def _by_seed(cell: Cell, rows: Sequence[Row]) -> dict[int, Row]:

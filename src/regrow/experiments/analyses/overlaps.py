@@ -67,7 +67,7 @@ def _first_masks(config: Config) -> list[Tensor]:
             return lambda *_: None
 
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(config, Path(folder), view=Stop())  # type: ignore[arg-type]
+        run = Run(config, Path(folder), view=Stop())  # type: ignore[arg-type]  # answers every other event by __getattr__
         run.train()
         return [mask.clone() for mask in run.parts.handle.masks.values()]
 
