@@ -24,14 +24,15 @@ $(STAMP): Makefile pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,integrations,timm,tensorboard,ray]"
 	@touch $@
 
-lint: setup  ## style checks
+lint: setup  ## style and type checks
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
 
 native-test:  ## the kernels' own test program, also under address, undefined-behaviour and thread sanitizers
 	$(MAKE) --no-print-directory -j2 -C src/regrow/csrc/tests run
 
-test: lint native-test  ## style checks and all fast tests
+test: lint native-test  ## style and type checks and all fast tests
 	$(PYTEST) -m "not deep"
 
 test-deep: lint native-test  ## everything, long sweeps included
@@ -45,4 +46,4 @@ bench: setup  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info src/regrow/csrc/tests/build
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist src/*.egg-info src/regrow/csrc/tests/build
