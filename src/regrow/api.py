@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from regrow import attach
 from regrow.errors import ConfigurationError, ScheduleWarning, unknown
+from regrow.execution.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.methods import METHODS, Method, build
@@ -244,8 +245,6 @@ def _measured_costs(costs: str, handle: Handle) -> list[float]:
     """Those of the network stand in until the first step, which measures."""
     if costs != "measured":
         raise unknown("costs", costs, ("measured",))
-    from regrow.execution.prices import Prices, refuse_unmeasurable
-
     network = handle.network
     refuse_unmeasurable(network.layers)
     network.prices = Prices(network)

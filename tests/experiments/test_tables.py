@@ -67,9 +67,9 @@ def test_collapsed_runs_are_counted_not_averaged(tmp_path):
     dense, thin = table_from_rows([DENSE, THIN], found)
     assert (thin.summary.n, thin.collapsed, thin.summary.mean) == (2, 2, pytest.approx(2.1))
     assert [row["test_error"] for row in thin.runs(found)] == [2.0, 2.2]
-    assert thin.cells()[4:7] == ("2", "2", "2.100")
+    assert thin.texts()[4:7] == ("2", "2", "2.100")
     assert (dense.summary.n, dense.collapsed, dense.difference) == (0, 1, None)
-    assert dense.cells()[4:7] == ("0", "1", "")
+    assert dense.texts()[4:7] == ("0", "1", "")
     console = Console(width=80, record=True)
     console.print(as_rich([dense, thin], "title"))
     assert "2, 2 collapsed" in console.export_text()

@@ -2,7 +2,7 @@
 
 import torch
 
-from regrow.testing.trial import STEPS, Subject, Trial, all_alike, dead_units, equal, flatten
+from regrow.testing.trial import STEPS, Subject, Trial, all_alike, dead_units, differing, flatten
 
 
 def test_a_trial_is_a_function_of_its_arguments():
@@ -12,13 +12,13 @@ def test_a_trial_is_a_function_of_its_arguments():
     assert torch.equal(torch.get_rng_state(), before)
     list(first.run()), list(second.run())
     assert first.done == STEPS
-    assert equal(first.tensors(), second.tensors()) == []
+    assert differing(first.tensors(), second.tensors()) == []
 
 
-def test_equal_names_what_differs():
+def test_what_differs_is_named():
     a = {"x": torch.tensor([1.0, float("nan")]), "y": torch.zeros(2)}
     b = {"x": torch.tensor([1.0, float("nan")]), "y": torch.ones(2), "z": torch.zeros(1)}
-    assert equal(a, b) == ["y", "z"]
+    assert differing(a, b) == ["y", "z"]
 
 
 def test_the_prescribed_count_of_a_schedule_follows_the_density_curve():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regrow.errors import ConfigurationError
-from regrow.topology.schedule import Clock, When, constant, cosine, cubic, linear, power, require_steps, steps
+from regrow.topology.schedule import Clock, When, constant, cosine, cubic, linear, require_steps, steps
 from tests.support.examples import examples
 
 
@@ -58,7 +58,6 @@ def test_progress_and_interval():
         (cosine(0.4, until=0.5), lambda t: 0.2 * (1 + math.cos(math.pi * min(1, 2 * t)))),
         (linear(0.4), lambda t: 0.4 * (1 - t)),
         (linear(0.4, 0.2, 0.5), lambda t: 0.4 - 0.2 * min(1, 2 * t)),
-        (power(0.4, 2, 0.5), lambda t: 0.4 * (1 - min(1, 2 * t)) ** 2),
         (cubic(1.0, 0.1, 0.2, 0.7), lambda t: 0.1 + 0.9 * (1 - min(1, max(0, (t - 0.2) / 0.5))) ** 3),
         (steps((3, 2, 1), (0.25, 0.75)), lambda t: 3 - (t >= 0.25) - (t >= 0.75)),
     ],

@@ -13,6 +13,8 @@ from regrow.analysis.flops import kept_macs
 from regrow.errors import ConfigurationError, StateError
 from regrow.marks import count_of
 from regrow.models.cost import ModelCost
+from regrow.topology.journal import unpack
+from regrow.training.checkpoint import Checkpoints, read, step_of
 
 Masks = dict[str, Tensor]
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -39,9 +41,6 @@ def uniform(model: nn.Module, density: float) -> Chosen:
 
 def of_run(path: Path, model: nn.Module) -> Chosen:
     """The masks in a checkpoint: the newest of a run's folder, or one that is named itself."""
-    from regrow.topology.journal import unpack
-    from regrow.training.checkpoint import Checkpoints, read, step_of
-
     if (path / "manifest.json").is_file():
         step, state = step_of(path), read(path)
     else:

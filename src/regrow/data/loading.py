@@ -64,7 +64,6 @@ def load(
     augment: bool | None = None,
     image_size: int = 224,
     normalisation: Normalisation | None = None,
-    workers: int | None = None,
 ) -> Dataset:
     """One split of a data set.
 
@@ -78,13 +77,12 @@ def load(
         augment: random crops and flips; by default as published (on for training splits of CIFAR-10 and image folders).
         image_size: side of the images of an image folder.
         normalisation: mean and standard deviation per channel, in place of the data set's own.
-        workers: decoding threads of an image folder.
 
     Example:
         >>> load("mnist-sample", "test")
         ArrayDataset(mnist-sample test: 1000 images 1x28x28, 10 classes)
     """
-    found = _load(name, split, root, augment, image_size, normalisation, workers)
+    found = _load(name, split, root, augment, image_size, normalisation)
     if normalisation is not None and len(normalisation.mean) != found.shape[0]:
         raise DataError(
             f"{found.name} has {found.shape[0]} channels, but mean and std are given for {len(normalisation.mean)}"
@@ -99,20 +97,19 @@ def _load(
     augment: bool | None,
     image_size: int,
     normalisation: Normalisation | None,
-    workers: int | None,
 ) -> Dataset:
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
     record = catalogue.find(str(name))
     if record is IMAGENET:
-        return _image_folder(_imagenet_root(root), split, IMAGENET.name, image_size, augment, normalisation, workers)
+        return _image_folder(_imagenet_root(root), split, IMAGENET.name, image_size, augment, normalisation)
     if record is not None:
         return _named(record, split, root, augment, normalisation)
     path = Path(name).expanduser()
     if not path.exists():
         raise catalogue.unknown(str(name), also=", or the path of your own data (there is no such file or folder)")
     if path.is_dir() and (path / "train").is_dir():
-        return _image_folder(path, split, path.name, image_size, augment, normalisation, workers)
+        return _image_folder(path, split, path.name, image_size, augment, normalisation)
     return _own_arrays(path, split, augment, normalisation)
 
 
@@ -206,14 +203,11 @@ def _image_folder(
     image_size: int,
     augment: bool | None,
     normalisation: Normalisation | None,
-    workers: int | None,
 ) -> Dataset:
     from regrow.data.folder import ImageFolder
 
     usual = normalisation or IMAGENET.normalisation
-    return ImageFolder(
-        root, split, name=name, image_size=image_size, augment=augment, normalisation=usual, workers=workers
-    )
+    return ImageFolder(root, split, name=name, image_size=image_size, augment=augment, normalisation=usual)
 
 
 def _imagenet_root(root: str | Path | None) -> Path:

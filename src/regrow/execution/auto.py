@@ -22,6 +22,7 @@ from regrow.execution.layers import attach
 from regrow.execution.measure import FOLLOWERS, Bench, Cost, Timer, keeps_channels_last
 from regrow.execution.record import Call, Recorder
 from regrow.execution.timings import Timings, machine
+from regrow.execution.travel import travel
 from regrow.execution.trial import Trial, dense_copy
 
 if TYPE_CHECKING:
@@ -200,8 +201,6 @@ class Auto:
         }
 
     def _trial(self, recorder: Recorder, twin: nn.Module, names: frozenset[str]) -> Trial:
-        from regrow.execution.travel import travel
-
         if recorder.batch is None:
             raise RuntimeError("it was not called as a whole")
         executions = {}

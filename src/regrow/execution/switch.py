@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regrow.errors import UnsupportedError, unknown
+from regrow.execution import measure, native
+from regrow.execution.auto import Auto, Decision
+from regrow.execution.entrance import TravelConv2d
 from regrow.execution.explanation import Choice, Explanation
+from regrow.execution.layers import Execution, attach, execution_of, unsupported
+from regrow.execution.measure import Timer
+from regrow.execution.optimizer import step_present, steps_natively
+from regrow.execution.reasons import explain
+from regrow.execution.travel import settle, travel
 
 if TYPE_CHECKING:
-    from regrow.execution.auto import Auto
-    from regrow.execution.layers import Execution
-    from regrow.execution.measure import Timer
     from regrow.network import SparseNetwork
     from regrow.parameter import SparseParameter
     from regrow.scope import Layer
@@ -26,14 +31,11 @@ def check_execution(execution: str) -> None:
     """Refuse an unknown execution, and a sparse one where the kernels are missing."""
     if execution not in EXECUTIONS:
         raise unknown("execution", execution, EXECUTIONS)
-    if execution == "sparse":
-        from regrow.execution.native import available
-
-        if not available():
-            raise UnsupportedError(
-                "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
-                "at hand, or use execution='masked' or 'auto'"
-            )
+    if execution == "sparse" and not native.available():
+        raise UnsupportedError(
+            "execution='sparse' needs the native kernels, which are not built here: install regrow with a C++17 compiler "
+            "at hand, or use execution='masked' or 'auto'"
+        )
 
 
 class Switch:
@@ -58,9 +60,6 @@ class Switch:
 
     def claim(self, model: nn.Module) -> None:
         """Forget sparse execution under a handle that is no more, as in a network that comes out of a pickle."""
-        from regrow.execution.layers import execution_of
-        from regrow.execution.travel import settle
-
         left = [found for layer in self.network.layers if (found := execution_of(layer.module)) is not None]
         for execution in left:
             execution.detach()
@@ -104,8 +103,6 @@ class Switch:
         Mostly missing weights make it worth it, and only weights that nobody wrote to since they were masked: the step leaves the
         missing ones untouched.
         """
-        from regrow.execution.optimizer import step_present, steps_natively
-
         optimizer = self.network.parameters[0].optimizer
         if not self._sparse or not self.native_step or not steps_natively(optimizer):
             return []
@@ -124,8 +121,6 @@ class Switch:
         """One row per layer."""
         densities = {layer.name: self.network.density(layer) for layer in self.network.layers}
         if self.auto is not None:
-            from regrow.execution.reasons import explain
-
             return self._with_hints(explain(self.auto, densities, self._reasons))
         title, rows = f"execution: {self.execution}", []
         for name, density in densities.items():
@@ -160,23 +155,15 @@ class Switch:
         """Keep saved decisions, where both the saved run and this one are ``auto``."""
         if self.auto is None or state is None or state["execution"] != "auto":
             return
-        from regrow.execution.auto import Decision
-
         decision = None if state["decision"] is None else Decision.from_dict(state["decision"])
         self.auto.restore(decision, state["pending"])
         self._compute_sparse(() if decision is None else decision.sparse - set(self._reasons))
 
     def _automatic(self, model: nn.Module, able: list[Layer]) -> Auto:
-        from regrow.execution.auto import Auto
-        from regrow.execution.measure import milliseconds
-
-        return Auto(self.network, model, able, self._share, self.timer or milliseconds)
+        return Auto(self.network, model, able, self._share, self.timer or measure.milliseconds)
 
     def _compute_sparse(self, names: Iterable[str]) -> None:
         """Exactly these layers on sparse kernels; modules between them let the layout travel."""
-        from regrow.execution.layers import attach, execution_of
-        from regrow.execution.travel import settle, travel
-
         wanted = set(names)
         for layer in self.network.layers:
             if layer.name in wanted:
@@ -201,8 +188,6 @@ class Switch:
 
     def _entrances(self, model: nn.Module, sparse: set[str]) -> list[nn.Conv2d]:
         """Dense convolutions outside the scope; where other layers are dense too, nobody knows whether theirs is the next."""
-        from regrow.execution.entrance import TravelConv2d
-
         if any(layer.name not in sparse for layer in self.network.layers):
             return []
         mine = {layer.module for layer in self.network.layers}
@@ -222,8 +207,6 @@ class Switch:
 
 def why_not(layer: Layer) -> str | None:
     """Why a layer cannot run on the sparse kernels, or None if it can."""
-    from regrow.execution.layers import execution_of, unsupported
-
     if layer.rows is not None or not layer.parameter_name.endswith("weight"):
         return "only whole weights of linear and convolutional layers have sparse kernels"
     return None if execution_of(layer.module) is not None else unsupported(layer.module)

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+import torch
+
+from regrow import models
 from regrow.config import Config
 from regrow.environment import cores
+from regrow.models.cost import cost
 
 if TYPE_CHECKING:
     from regrow.experiments.experiment import Cell
@@ -25,8 +29,6 @@ def measured_rate() -> float:
 
     One thread, as each run of a sweep has, and the best of many: other programs that run now say little about the hours to come.
     """
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     x, w = (torch.randn(size).to(memory_format=torch.channels_last) for size in ((32, 64, 32, 32), (64, 64, 3, 3)))
@@ -55,11 +57,6 @@ def seconds(config: Config, rate: float = _TYPICAL_RATE) -> float:
 @cache
 def _macs(name: str) -> int:
     """Multiply-accumulates of one forward pass, from shapes alone; none for a model whose shapes are not at hand."""
-    import torch
-
-    from regrow import models
-    from regrow.models.cost import cost
-
     if name not in {info.name for info in models.list_models()}:
         return 0
     try:

@@ -38,8 +38,7 @@ def draw(experiment: Experiment, table: Sequence[Line], folder: Path) -> list[Pa
         every = [line for line in table if line.cell.model == model]
         lines, cells = [line for line in every if line.summary.n], [c for c in experiment.cells() if c.model == model]
         figure = blank(*_size(experiment, lines, cells))
-        figure.set_label(experiment.figure)
-        _KINDS[experiment.figure](figure, model, lines, cells)
+        _KINDS[experiment.figure](figure, lines, cells)
         title = f"{model}: {experiment.shows}"
         figure.axes[0].set_title("\n".join([title, *_collapsed(every, cells)]), fontsize=9, loc="left")
         written += save(figure, folder / f"{experiment.name}-{model}")
@@ -66,11 +65,18 @@ def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) 
     return (9.5, 4.2) if experiment.figure == "sensitivity" else (8.5, 4.8)
 
 
-def _curves(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+Point = tuple[str, float, float]
+
+
+def _compression(figure: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+    """Curves among the published points of other compression methods."""
+    _curves(figure, lines, cells, COMPETITORS.get(lines[0].cell.model, ()))
+
+
+def _curves(figure: Any, lines: Sequence[Line], cells: Sequence[Cell], points: Sequence[Point] = ()) -> None:
     """Error over density; a dense result is a horizontal band."""
     axes = figure.subplots()
     thin, known = [line for line in lines if not line.cell.is_dense], _published(cells)
-    points = COMPETITORS.get(model, ()) if figure.get_label() == "compression" else ()
     densities = [line.cell.density for line in thin] + [cell.density for cell in known if not cell.is_dense]
     _scale(axes.xaxis, [100 * density for density in densities] + [density for _, density, _ in points])
     errors = [line.summary.mean for line in lines] + [cell.target.error for cell in known if cell.target]
@@ -92,7 +98,7 @@ def _published(cells: Sequence[Cell]) -> list[Cell]:
     return list(reversed(known.values()))
 
 
-def _competitors(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
+def _competitors(axes: Any, points: Sequence[Point]) -> None:
     """The compression methods of the paper's figure, above the curves, which some of them touch."""
     for number, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
         own = [(density, error) for other, density, error in points if other == name]
@@ -112,7 +118,7 @@ def _bar_rows(lines: Sequence[Line], cells: Sequence[Cell]) -> list[tuple[Cell, 
     return rows
 
 
-def _bars(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+def _bars(figure: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """One row per setting: our mean with its interval, the paper's a little below."""
     axes = figure.subplots()
     rows = list(enumerate(_bar_rows(lines, cells)))
@@ -140,7 +146,7 @@ def _bar_name(cell: Cell, line: Line | None) -> str:
     return f"{name}  {100 * cell.density:.3g}%  ({f'n = {line.summary.n}' if line else 'paper only'})"
 
 
-def _sensitivity(figure: Any, model: str, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+def _sensitivity(figure: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
     """Error over prune rate and over momentum; momentum 0.99 diverges and is left out as in the paper."""
     panels = figure.subplots(1, 2)
     for axes, parameter, both in zip(
@@ -233,4 +239,4 @@ def _way(name: str, execution: str) -> str:
     return name if execution in ("", "dense", "masked") else f"{name} ({execution})"
 
 
-_KINDS = {"curve": _curves, "compression": _curves, "bars": _bars, "sensitivity": _sensitivity}
+_KINDS = {"curve": _curves, "compression": _compression, "bars": _bars, "sensitivity": _sensitivity}

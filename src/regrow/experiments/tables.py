@@ -73,7 +73,7 @@ class Line:
         """The collapsed ones too."""
         return [row for row in of_setting(self.cell.config, rows) if execution_of(row) == self.execution]
 
-    def cells(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         """The line as text."""
         s, t = self.summary, self.cell.target
         interval = "" if s.interval is None else f"{s.interval[0]:.3f} .. {s.interval[1]:.3f}"
@@ -144,13 +144,13 @@ def as_csv(table: Sequence[Line]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    writer.writerows(line.cells() for line in table)
+    writer.writerows(line.texts() for line in table)
     return text.getvalue()
 
 
 def as_markdown(table: Sequence[Line]) -> str:
     """A pipe table."""
-    return markdown(HEADER, [line.cells() for line in table])
+    return markdown(HEADER, [line.texts() for line in table])
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -168,7 +168,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def as_latex(table: Sequence[Line]) -> str:
     """A booktabs table."""
-    body = [" & ".join(_escape(cell) for cell in line.cells()) + r" \\" for line in table]
+    body = [" & ".join(_escape(cell) for cell in line.texts()) + r" \\" for line in table]
     head = " & ".join(_escape(name) for name in HEADER) + r" \\"
     columns = "".join("l" if name in _TEXT else "r" for name in HEADER)
     return "\n".join(

@@ -19,7 +19,7 @@ from regrow.testing.trial import (
     Trial,
     all_alike,
     dead_units,
-    equal,
+    differing,
     flatten,
     one_weight_each,
 )
@@ -305,8 +305,8 @@ def _examine(trial: Trial) -> None:
 
 
 def _assert_equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor], message: str) -> None:
-    differing = equal(a, b)
-    assert not differing, f"{message}: {', '.join(differing[:4])}"
+    names = differing(a, b)
+    assert not names, f"{message}: {', '.join(names[:4])}"
 
 
 def _assert_record(

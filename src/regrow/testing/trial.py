@@ -211,7 +211,7 @@ def flatten(state: Any, name: str = "state") -> dict[str, Any]:
     return {path: value for part in parts for path, value in part.items()}
 
 
-def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:
+def differing(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:
     """Names at which two collections of tensors differ in any bit (NaN equals NaN)."""
     names = set(a) | set(b)
     return sorted(n for n in names if n not in a or n not in b or not _same(a[n], b[n]))

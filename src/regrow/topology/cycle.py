@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +21,6 @@ class Change:
     masks: list[Tensor]
     removed: list[Tensor]
     grown: list[Tensor]
-
-
-Rewiring = Callable[[Update], Change]
 
 
 def rewire(update: Update, prune: Pruning | None, redistribute: Redistribute | None, grow: Grow | None) -> Change:

@@ -33,11 +33,6 @@ def linear(start: float, end: float = 0.0, until: float = 1.0) -> Curve:
     return lambda progress: start + (end - start) * min(progress / until, 1.0)
 
 
-def power(start: float, exponent: float = 3.0, until: float = 1.0) -> Curve:
-    """start * (1 - progress/until) ** exponent: RigL's inverse-power anneal."""
-    return lambda progress: start * (1 - min(progress / until, 1.0)) ** exponent
-
-
 def cubic(start: float, end: float, begin: float = 0.0, until: float = 1.0) -> Curve:
     """end + (start - end) * (1 - (t - begin)/(until - begin))^3: gradual magnitude pruning's density."""
 

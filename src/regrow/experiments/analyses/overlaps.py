@@ -6,15 +6,15 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from regrow.config import Config
 from regrow.experiments.columns import read_table, write_table
 from regrow.files import held
 from regrow.marks import count_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regrow.training.run import Run
 
 COLUMNS = ("model", "data", "epochs", "seed", "overlap", "whole", "windowed")
 
@@ -55,7 +55,6 @@ def first_overlap(one: Config, other: Config) -> float:
 
 def _first_masks(config: Config) -> list[Tensor]:
     """The masks right after the first topology update."""
-    from regrow.training.run import Run
 
     class Stop:
         """Ends the run at its first update."""

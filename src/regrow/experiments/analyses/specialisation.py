@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from regrow.analysis.features import Comparison
+from regrow.experiments.analyses.feature_pairs import Pair, analyse_pair, channels_of, pairs
 from regrow.experiments.analyses.material import Material
 from regrow.experiments.tables import markdown, number
 from regrow.experiments.targets import FEATURES
-
-if TYPE_CHECKING:
-    from regrow.analysis.features import Comparison
-    from regrow.experiments.analyses.feature_pairs import Pair
 
 _COLLAPSED = "Not analysed: one of the two networks has collapsed.\n"
 _NOT_MEASURED = "Not analysed yet: the same command without --tables-only, where the runs are, measures the channels.\n"
@@ -18,8 +14,6 @@ _NOT_MEASURED = "Not analysed yet: the same command without --tables-only, where
 
 def describe(material: Material) -> str:
     """Class specialisation of each pair of a dense and a sparse network with the same seed, where both learned."""
-    from regrow.experiments.analyses.feature_pairs import pairs
-
     titled = (
         f"Class specialisation, {pair.model}, seed {pair.seed}\n\n{_features_of(pair, material)}"
         for pair in pairs(material.cells, material.rows)
@@ -28,8 +22,6 @@ def describe(material: Material) -> str:
 
 
 def _features_of(pair: Pair, material: Material) -> str:
-    from regrow.experiments.analyses.feature_pairs import analyse_pair, channels_of
-
     if not pair.learned:
         return _COLLAPSED
     found = channels_of(pair, material.folder, material.results, material.measures)

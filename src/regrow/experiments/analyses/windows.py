@@ -9,9 +9,11 @@ from regrow.analysis.statistics import paired_test, summarise
 from regrow.config import Config
 from regrow.experiments.analyses.material import Material
 from regrow.experiments.analyses.overlaps import overlaps
+from regrow.experiments.cost import SAMPLES
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, of_setting
 from regrow.experiments.tables import markdown, with_se
+from regrow.momentum import window_length
 
 
 def describe(material: Material) -> str:
@@ -87,9 +89,6 @@ def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, t
 
 def dense_share(config: Config) -> float:
     """Share of a run's steps whose backward computes gradients of missing weights."""
-    from regrow.experiments.cost import SAMPLES
-    from regrow.momentum import window_length
-
     per_epoch = -(-SAMPLES[config.data.name] // config.data.batch)
     length = window_length(config.optimizer.momentum, config.sparse.window_tolerance, per_epoch)
     return length * (config.epochs - 1) / (per_epoch * config.epochs)
