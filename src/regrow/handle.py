@@ -341,8 +341,7 @@ class Handle:
         """Take the masks from the zeros of the present weights, and their count as the new budget."""
         fresh = {sparse.name: sparse.parameter.data != 0 for sparse in self.parameters}
         for layer in self.network.layers:
-            whole = fresh[layer.parameter_name]
-            if not bool((whole if layer.rows is None else whole[layer.rows]).any()):
+            if not bool(layer.band(fresh[layer.parameter_name]).any()):
                 raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
         for sparse in self.parameters:
             sparse.adopt_weight()

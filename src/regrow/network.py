@@ -65,7 +65,7 @@ class SparseNetwork:
 
     def mask(self, layer: Layer) -> Tensor:
         """The mask of a layer: a view into its parameter's."""
-        return _band(self.of(layer).mask, layer)
+        return layer.band(self.of(layer).mask)
 
     def density(self, layer: Layer) -> float:
         """Share of a layer's weights that exist."""
@@ -81,7 +81,7 @@ class SparseNetwork:
             name=layer.name,
             index=index,
             place=index if place is None else place,
-            weight=_band(sparse.trained, layer),
+            weight=layer.band(sparse.trained),
             mask=shown,
             evidence=sparse.moments,
             rng=self.rng,
@@ -172,7 +172,7 @@ class SparseNetwork:
             given = layer.parameter.grad if gradients else None
             if not layer.parameter.requires_grad or (gradients and given is None):
                 continue
-            grad = None if given is None else _band(given, layer)
+            grad = None if given is None else layer.band(given)
             if grad is not None and scale is not None:
                 grad.div_(scale)
             action(self._step_view(index, grad, step))
@@ -184,10 +184,10 @@ class SparseNetwork:
         sparse = self.of(layer)
         return StepView(
             index=index,
-            weight=_band(sparse.trained, layer),
+            weight=layer.band(sparse.trained),
             arrived=grad,
             mask=self.mask(layer),
-            reach=_band(sparse.mask if sparse.reach is None else sparse.reach, layer),
+            reach=layer.band(sparse.mask if sparse.reach is None else sparse.reach),
             lr=float(sparse.group().get("lr", 0.0)),
             memory=self.layer_memory[index],
             rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
@@ -278,8 +278,8 @@ class SparseNetwork:
             seeds = None if seeds is None else _bands(seeds, layer)
             reset_slots(_bands(slots, layer), lost, blank, mask & ~blank, seeds)
             if "step_size" in slots:  # Rprop's: from zero it would take for ever to grow
-                _band(slots["step_size"], layer).masked_fill_(blank, float(sparse.group()["lr"]))
-            weight = _band(sparse.parameter.data, layer)
+                layer.band(slots["step_size"]).masked_fill_(blank, float(sparse.group()["lr"]))
+            weight = layer.band(sparse.parameter.data)
             gone, new = positions(lost), positions(started)
             weight.put_(gone, weight.new_zeros(len(gone)))
             weight.put_(new, self._first_values(view, new).to(weight))
@@ -298,7 +298,7 @@ class SparseNetwork:
             sparse = self.of(self.layers[view.index])
             if sparse.reach is None:
                 sparse.reach = torch.ones_like(sparse.mask)
-            _band(sparse.reach, self.layers[view.index]).copy_(mark)
+            self.layers[view.index].band(sparse.reach).copy_(mark)
 
     def _check_finite(self, views: list[LayerView], step: int) -> None:
         for view in views:
@@ -358,12 +358,8 @@ class SparseNetwork:
         return [mean / sum(means) if sum(means) > 0 else 0.0 for mean in means]
 
 
-def _band(tensor: Tensor, layer: Layer) -> Tensor:
-    return tensor if layer.rows is None else tensor[layer.rows]
-
-
 def _bands(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
-    return {name: _band(tensor, layer) for name, tensor in tensors.items()}
+    return {name: layer.band(tensor) for name, tensor in tensors.items()}
 
 
 def _regrown(change: Change) -> list[Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.parameter import is_lazy
 
@@ -73,7 +73,11 @@ class Layer:
     @property
     def shape(self) -> torch.Size:
         """Shape of the layer's weight."""
-        return self.parameter.shape if self.rows is None else self.parameter[self.rows].shape
+        return self.band(self.parameter).shape
+
+    def band(self, tensor: Tensor) -> Tensor:
+        """The layer's own part of a tensor that is shaped like the whole parameter: a view."""
+        return tensor if self.rows is None else tensor[self.rows]
 
 
 @dataclass(frozen=True)

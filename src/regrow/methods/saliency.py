@@ -34,7 +34,7 @@ def gradients(setup: Setup, loss: Tensor, create_graph: bool = False) -> list[Te
     found = torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True)
     by_id = {id(p): g for p, g in zip(parameters, found, strict=True)}
     whole = [by_id[id(layer.parameter)] for layer in setup.sparse]
-    return [g if layer.rows is None else g[layer.rows] for g, layer in zip(whole, setup.sparse, strict=True)]
+    return [layer.band(g) for g, layer in zip(whole, setup.sparse, strict=True)]
 
 
 def averaged(setup: Setup, scores: list[Tensor]) -> list[Tensor]:

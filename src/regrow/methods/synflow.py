@@ -73,10 +73,9 @@ def _flow(probe: nn.Module, ones: Tensor, setup: Setup, weights: Sequence[Tensor
         total = probe(ones).sum()
         found = torch.autograd.grad(total, weights, allow_unused=True, materialize_grads=True)
     products = [(w.detach() * g).abs() for w, g in zip(weights, found, strict=True)]
-    return [p if layer.rows is None else p[layer.rows] for p, layer in zip(products, setup.sparse, strict=True)]
+    return [layer.band(p) for p, layer in zip(products, setup.sparse, strict=True)]
 
 
 def _apply(setup: Setup, weights: Sequence[Tensor], originals: list[Tensor], masks: list[Tensor]) -> None:
     for layer, weight, original, mask in zip(setup.sparse, weights, originals, masks, strict=True):
-        rows = slice(None) if layer.rows is None else layer.rows
-        weight.data[rows] = original[rows] * mask
+        layer.band(weight.data).copy_(layer.band(original) * mask)

@@ -278,10 +278,7 @@ class _DenseMomentum:
         return smooth
 
     def layers(self) -> list[Tensor]:
-        return [
-            self.buffers[id(layer.parameter)][slice(None) if layer.rows is None else layer.rows]
-            for layer in self.trial.handle.network.layers
-        ]
+        return [layer.band(self.buffers[id(layer.parameter)]) for layer in self.trial.handle.network.layers]
 
 
 def _within_budget(trial: Trial, when: str) -> None:

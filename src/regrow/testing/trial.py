@@ -153,13 +153,12 @@ class Trial:
     def layers(self) -> Iterator[tuple[str, Tensor, Tensor, dict[str, Tensor]]]:
         """Name, weight, mask and optimizer state of every sparse layer."""
         for layer in self.handle.network.layers:
-            band = slice(None) if layer.rows is None else layer.rows
             slots = shaped_slots(self.optimizer, layer.parameter)
             yield (
                 layer.name,
-                layer.parameter.detach()[band],
+                layer.band(layer.parameter.detach()),
                 self.handle.network.mask(layer),
-                {k: v[band] for k, v in slots.items()},
+                {name: layer.band(slot) for name, slot in slots.items()},
             )
 
     def tensors(self) -> dict[str, Tensor]:
