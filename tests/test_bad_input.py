@@ -215,6 +215,7 @@ def test_an_unknown_execution_changes_nothing():
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"distribution": lambda shapes, density: [0.1]}, "gave 1 densities for 2 layers"),
         ({"method": "snip", "calibration": lambda: 1.0}, "calibration gave float"),
+        ({"method": "snip", "calibration": lambda: torch.ones(())}, "the loss as a tensor with its graph"),
     ],
 )
 def test_plausible_mistakes_are_named_at_once(arguments, message):
@@ -230,7 +231,7 @@ def test_what_is_no_model_or_no_kind_of_gradient_is_refused():
 
 def test_a_share_that_is_no_number_is_named_with_its_layer():
     model, optimizer, _ = sparse_run(redistribute=lambda layer: None, update_every=1)
-    with pytest.raises(ConfigurationError, match="gave None for layer 0: a share is one number"):
+    with pytest.raises(ConfigurationError, match="gave no number but NoneType for layer 0: a share is one number"):
         train(model, optimizer, batches(1))
 
 
@@ -239,6 +240,13 @@ def test_a_layer_replaced_after_sparsify_is_noticed_at_the_next_update():
     model[2] = nn.Linear(model[2].in_features, model[2].out_features)
     with pytest.raises(StateError, match=r"no longer the 2\.weight that was sparsified \(layer replaced"):
         train(model, optimizer, batches(2))
+
+
+def test_a_layer_replaced_after_sparsify_is_noticed_at_the_end_of_a_round():
+    model, _optimizer, handle = sparse_run(method="han", update_every=None)
+    model[2] = nn.Linear(model[2].in_features, model[2].out_features)
+    with pytest.raises(StateError, match=r"no longer the 2\.weight"):
+        handle.rewind()
 
 
 def test_a_handle_is_not_pickled():

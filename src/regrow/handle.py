@@ -301,6 +301,7 @@ class Handle:
             return False
         if rounds.rewind and not self.rewind_weights:
             raise StateError(f"nothing to rewind to yet: step {rounds.rewind_step} was not reached in the first round")
+        attach.refuse_replaced(self.model, self.parameters)
         density = max(self.settings.density, rounds.keep ** (self.round + 1))
         update = self.network.open_update(self.step, self.network.counts_at(density))
         self.network.commit(update, self.method.update(update), window_stays_open=False)
@@ -387,7 +388,9 @@ class Handle:
 
     def __reduce__(self) -> NoReturn:
         """Hooks, functions and a foreign optimizer do not pickle."""
-        raise StateError("a handle cannot be pickled: save handle.state_dict() with those of model and optimizer")
+        raise StateError(
+            "a handle can be neither pickled nor copied alone: save handle.state_dict() with those of model and optimizer"
+        )
 
     def __repr__(self) -> str:
         """One line."""

@@ -294,4 +294,5 @@ def test_a_model_converted_to_a_type_without_kernels_computes_dense():
         model(torch.randn(8, 12).bfloat16()).float().square().mean().backward()
         optimizer.step()
     assert handle.updates == 2
+    assert all(row.execution == "masked" and "torch.bfloat16" in row.reason for row in handle.explain())
     assert all(not (layer.weight * ~handle.masks[name]).any() for name, layer in (("0", model[0]), ("2", model[2])))

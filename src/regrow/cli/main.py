@@ -127,6 +127,4 @@ def _own_warnings(command: str) -> Iterator[None]:
 
 def _is_users(error: Exception) -> bool:
     """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback."""
-    if isinstance(error, OSError):
-        return error.filename is not None
-    return isinstance(error, RegrowError)
+    return not isinstance(error, OSError) or error.filename is not None

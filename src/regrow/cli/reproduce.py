@@ -91,11 +91,10 @@ def _show(experiment: Experiment, done: Reproduction, results: Path) -> None:
 
     from regrow.experiments.tables import as_rich
 
-    console = Console()
     if not done.table:
         print("no finished run yet")
         return
-    console.print(as_rich(done.table, experiment.shows))
+    Console().print(as_rich(done.table, experiment.shows))
     for text in done.texts:
         print(text)
     print(f"tables and figures in {results}")

@@ -11,10 +11,9 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
-from regrow.execution.context import Context
+from regrow.execution.context import Context, once_differentiable
 from regrow.execution.gradient import watched
 from regrow.execution.layout import is_travel
 

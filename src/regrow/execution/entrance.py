@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from regrow.execution import native
+from regrow.execution.context import once_differentiable
 from regrow.execution.layout import is_travel, to_ordinary, to_travel
 
 

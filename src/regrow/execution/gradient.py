@@ -6,10 +6,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regrow.execution import passes
-from regrow.execution.context import Context
+from regrow.execution.context import Context, once_differentiable
 from regrow.execution.layout import to_travel
 from regrow.execution.pattern import SparsePattern
 

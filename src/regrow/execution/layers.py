@@ -31,7 +31,8 @@ class _SparseLayer(nn.Module):
     @property
     def _live(self) -> bool:
         # A traced program must not hold pointers, and a weight converted since (`model.bfloat16()`) has no kernels.
-        fits = self.weight.dtype in native.SUFFIX and not torch.jit.is_tracing()
+        weight = self._parameters["weight"]
+        fits = weight is not None and weight.dtype in native.SUFFIX and not torch.jit.is_tracing()
         return fits and self._execution.live
 
 
@@ -172,7 +173,9 @@ class Execution:
 
 
 def attach(module: nn.Module, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:
-    """Let `module` compute with its present weights only; weights outside `mask` are ignored whatever their value.
+    """Let `module` compute with its present weights only; the kernels ignore weights outside `mask` whatever their value.
+
+    Where it computes dense all the same (while torch.jit traces, in types without kernels) weights outside the mask must be zero.
 
     Args:
         module: exactly an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).

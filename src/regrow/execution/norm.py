@@ -9,11 +9,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from regrow.execution import native
-from regrow.execution.context import Context
+from regrow.execution.context import Context, once_differentiable
 from regrow.execution.layout import empty_travel, to_travel, travels
 
 

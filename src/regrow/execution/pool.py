@@ -7,10 +7,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
-from regrow.execution.context import Context
+from regrow.execution.context import Context, once_differentiable
 from regrow.execution.layout import empty_travel, samples_last, to_travel, travels
 
 

@@ -12,10 +12,9 @@ from typing import Protocol, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from regrow.execution import native
-from regrow.execution.context import Context
+from regrow.execution.context import Context, once_differentiable
 from regrow.execution.gradient import dense_weight_gradient, watched
 from regrow.execution.layers import Execution, SparseLinear, execution_of
 from regrow.execution.layout import empty_travel, to_travel

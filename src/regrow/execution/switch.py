@@ -123,10 +123,16 @@ class Switch:
         if self.auto is not None:
             return self._with_hints(explain(self.auto, densities, self._reasons))
         title, rows = f"execution: {self.execution}", []
-        for name, density in densities.items():
-            how = "sparse" if name in self._sparse else "masked"
-            reason = "native kernels" if how == "sparse" else self._reasons.get(name, "execution is 'masked'")
-            rows.append(Choice(name, density, how, reason))
+        for layer in self.network.layers:
+            dtype, reason = layer.parameter.dtype, self._reasons.get(layer.name, "execution is 'masked'")
+            how = "sparse" if layer.name in self._sparse and dtype in native.SUFFIX else "masked"
+            if layer.name in self._sparse:
+                reason = (
+                    "native kernels"
+                    if how == "sparse"
+                    else f"its weight was converted to {dtype}, which has no kernels"
+                )
+            rows.append(Choice(layer.name, densities[layer.name], how, reason))
         return self._with_hints(Explanation(tuple(rows), title))
 
     def _with_hints(self, table: Explanation) -> Explanation:

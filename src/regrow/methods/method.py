@@ -210,7 +210,7 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
     factory = METHODS[method]
     valid = inspect.signature(factory).parameters
     for option in options:
-        if option == "sparsity":
+        if option == "sparsity" and option not in valid:
             raise ConfigurationError(
                 "sparsity is no argument: give density = 1 - sparsity, the share of weights that stay"
             )

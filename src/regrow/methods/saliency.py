@@ -26,7 +26,7 @@ def inference(model: nn.Module) -> Iterator[None]:
 
 def gradients(setup: Setup, loss: Tensor, create_graph: bool = False) -> list[Tensor]:
     """d loss / d weight of each layer; zeros for a layer the loss does not reach."""
-    if not isinstance(loss, Tensor):
+    if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
         raise ConfigurationError(
             f"calibration gave {type(loss).__name__}: it must return the loss as a tensor with its graph"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
         decay: lambda.
     """
     options.at_least("decay", decay, 0)
-    if not (isinstance(n, int) and isinstance(m, int) and 0 < n <= m):
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n <= m):
         raise ConfigurationError(f"n:m needs whole numbers 0 < n <= m, got {n}:{m}")
 
     def refine(layer: StepView) -> None:

@@ -26,7 +26,8 @@ class Grow:
             proportion to the unit's mean score first (``neuron``).
         candidates: every ``missing`` weight, also one pruned a moment ago; weights ``not-just-pruned``, or ``never-active-first``, as
             long as there are any.
-        just_pruned: a weight pruned and regrown in one update may ``keep`` its value and state, or restart at ``zero``, as any grown one.
+        just_pruned: a weight pruned and regrown in one update may ``keep`` its value and state, or restart at ``zero``, without state
+            unless grown weights are seeded: its own momentum is better than a seed.
         value: grown weights start at 0, or at this distance from 0 on the side of their fixed sign (DEEP-R).
         state: optimizer state of grown weights starts at ``zero`` or from what the growth window saw (``seed``).
     """

@@ -85,9 +85,9 @@ class Redistribute:
         given, name = self.share(layer), getattr(self.share, "__name__", "a share")
         try:
             share = float(given)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise ConfigurationError(
-                f"{name} gave {given!r} for layer {layer.name}: a share is one number >= 0"
+                f"{name} gave no number but {type(given).__name__} for layer {layer.name}: a share is one number >= 0"
             ) from error
         if not (math.isfinite(share) and share >= 0):
             raise NonFiniteError(

@@ -47,8 +47,8 @@ def learning_rate(config: Config, step: int, steps_per_epoch: int) -> float:
 def _groups(model: nn.Module, decay: float, decay_norms: bool) -> list[dict]:
     if decay_norms:
         return [{"params": list(model.parameters()), "weight_decay": decay}]
-    norms = [p for m in model.modules() if isinstance(m, _NORMS) for p in m.parameters(recurse=False)]
-    spared = {id(p) for p in norms}
+    spared = {id(p) for m in model.modules() if isinstance(m, _NORMS) for p in m.parameters(recurse=False)}
+    norms = [p for p in model.parameters() if id(p) in spared]
     rest = [p for p in model.parameters() if id(p) not in spared]
     groups = ({"params": rest, "weight_decay": decay}, {"params": norms, "weight_decay": 0.0})
     return [group for group in groups if group["params"]]
