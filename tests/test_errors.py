@@ -39,7 +39,7 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"method": "sparse_momentum"}, "did you mean 'sparse-momentum'"),
         ({"method": None}, "method must be a name or a regrow.Method, got None"),
         ({"prune_ratee": 0.3}, "unknown option of method 'sparse-momentum' 'prune_ratee': did you mean 'prune_rate'"),
-        ({"sparsity": 0.9}, "unknown option of method 'sparse-momentum' 'sparsity'.*density"),
+        ({"sparsity": 0.9}, "give density = 1 - sparsity"),
         ({"redistribution": "momentun"}, "unknown redistribution 'momentun': did you mean 'momentum'"),
         ({"growth": "randm"}, "unknown growth 'randm': did you mean 'random'"),
         ({"pruning": "magnitud"}, "unknown pruning 'magnitud': did you mean 'magnitude'"),
