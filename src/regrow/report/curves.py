@@ -34,7 +34,7 @@ def accuracy(files: RunFiles) -> str:
         if len(marks) < _FEWEST_MARKS:
             marks = [(round(100 - 10**-place, 2), place) for place in sorted({low, high})]
         axes.set_yticks([place for _, place in marks], [f"{share:g}%" for share, _ in marks])
-        axes.set_title("Accuracy (axis stretched towards 100%)")
+        axes.set_title("Accuracy")
         return to_svg(figure, "accuracy", "Accuracy over training steps")
 
 

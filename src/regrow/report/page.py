@@ -138,7 +138,10 @@ def _learning(files: RunFiles) -> str:
     name = SECTIONS["learning"]
     if not files.metrics:
         return html.section("learning", name, html.notice("Nothing was logged yet."))
-    notes = ["Training: means since the row before, with augmentation and dropout where configured."]
+    notes = [
+        "The axis of accuracy is stretched towards 100%.",
+        "Training: means since the row before, with augmentation and dropout where configured.",
+    ]
     notes.append("Test: once, at the end." if files.result else "The test follows at the end of the run.")
     if not files.rows("validation"):
         notes.insert(1, "No validation data were held out or evaluated.")
