@@ -122,18 +122,17 @@ class Switch:
         densities = {layer.name: self.network.density(layer) for layer in self.network.layers}
         if self.auto is not None:
             return self._with_hints(explain(self.auto, densities, self._reasons))
-        title, rows = f"execution: {self.execution}", []
-        for layer in self.network.layers:
-            dtype, reason = layer.parameter.dtype, self._reasons.get(layer.name, "execution is 'masked'")
-            how = "sparse" if layer.name in self._sparse and dtype in native.SUFFIX else "masked"
-            if layer.name in self._sparse:
-                reason = (
-                    "native kernels"
-                    if how == "sparse"
-                    else f"its weight was converted to {dtype}, which has no kernels"
-                )
-            rows.append(Choice(layer.name, densities[layer.name], how, reason))
-        return self._with_hints(Explanation(tuple(rows), title))
+        rows = (Choice(layer.name, densities[layer.name], *self._way(layer)) for layer in self.network.layers)
+        return self._with_hints(Explanation(tuple(rows), f"execution: {self.execution}"))
+
+    def _way(self, layer: Layer) -> tuple[str, str]:
+        """How a layer is computed, and why."""
+        if layer.name not in self._sparse:
+            return "masked", self._reasons.get(layer.name, "execution is 'masked'")
+        dtype = layer.parameter.dtype
+        if dtype not in native.SUFFIX:
+            return "masked", f"its weight was converted to {dtype}, which has no kernels"
+        return "sparse", "native kernels"
 
     def _with_hints(self, table: Explanation) -> Explanation:
         """Say where activations left the kernels' layout before a sparse layer."""

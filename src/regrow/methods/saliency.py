@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.initial import Setup
-
-
-@contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
-    """Batch norm and dropout as in inference for a while; every module gets its own mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def gradients(setup: Setup, loss: Tensor, create_graph: bool = False) -> list[Tensor]:

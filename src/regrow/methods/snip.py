@@ -7,9 +7,10 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from regrow.methods import saliency
 from regrow.methods.method import Method
+from regrow.methods.saliency import averaged, gradients
 from regrow.topology.initial import Setup, globally_largest
+from regrow.uses import evaluation_mode
 
 
 def method(reinitialise: bool = False, inference: bool = True) -> Method:
@@ -27,9 +28,9 @@ def method(reinitialise: bool = False, inference: bool = True) -> Method:
     """
 
     def initial(setup: Setup) -> list[Tensor]:
-        with torch.enable_grad(), saliency.inference(setup.model) if inference else nullcontext():
-            found = saliency.gradients(setup, setup.calibration())
-        products = saliency.averaged(setup, [g * layer.weight for g, layer in zip(found, setup.layers, strict=True)])
+        with torch.enable_grad(), evaluation_mode(setup.model) if inference else nullcontext():
+            found = gradients(setup, setup.calibration())
+        products = averaged(setup, [g * layer.weight for g, layer in zip(found, setup.layers, strict=True)])
         if reinitialise:
             _shuffle(setup)
         return globally_largest(setup, [p.abs() for p in products], setup.total)
