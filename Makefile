@@ -1,6 +1,7 @@
 # Everything a newcomer needs: `make demo` and `make test` work on a fresh machine, each alone.
 PYTHON ?= python3
 WORKERS ?= 2
+MINUTES ?= 10
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -9,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint native-test test test-deep demo bench clean
+.PHONY: help setup lint native-test test test-deep soak demo bench clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ test: lint native-test  ## style and type checks and all fast tests
 
 test-deep: lint native-test  ## everything, long sweeps included
 	REGROW_DEEP=1 $(PYTEST)
+
+soak: setup  ## search for faults for MINUTES=10: kills, damage, hostile files; counts add up in runs/soak.json
+	$(ONE_THREAD) $(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 demo: setup  ## train LeNet-300-100 on MNIST digits with 5% of its weights and write a report
 	$(BIN)/regrow train demo --out runs/demo
