@@ -6,6 +6,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from regrow.amx import keep_off_traps
+
+# Before any product: workers and child processes inherit what is found.
+keep_off_traps()
+
 # Time limits per example fail on busy machines and say nothing about the code.
 settings.register_profile("regrow", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("regrow")

@@ -1,6 +1,7 @@
 """Files that are whole or absent."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,10 @@ def test_a_refusal_leaves_the_holder_what_it_holds(tmp_path):
             pass
         assert tmp_path.resolve() in files._holding, "else the next to wait would wait for itself"
     assert tmp_path.resolve() not in files._holding
+
+
+def test_cache_root(monkeypatch, tmp_path):
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
+    assert files.cache_root() == tmp_path
+    monkeypatch.delenv("REGROW_CACHE")
+    assert files.cache_root() == Path.home() / ".cache" / "regrow"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regrow.amx import keep_off_traps
+
 if TYPE_CHECKING:
     from regrow.api import list_methods, sparsify
     from regrow.attach import handle_of
@@ -56,12 +58,17 @@ __all__ = [
 ]
 
 
+# At import what is known already; the child process that finds out waits until something of regrow is used.
+keep_off_traps(probe=False)
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: ``import regrow`` alone must not pay for torch."""
     if name == "testing":
         return import_module("regrow.testing")
     if name not in _HOME:
         raise AttributeError(f"module 'regrow' has no attribute {name!r}")
+    keep_off_traps()
     return getattr(import_module(f"regrow.{_HOME[name]}"), name)
 
 

@@ -70,3 +70,9 @@ def sync_directory(path: Path) -> None:
 def checksum(content: bytes) -> str:
     """SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def cache_root() -> Path:
+    """`$REGROW_CACHE`, or `~/.cache/regrow`."""
+    chosen = os.environ.get("REGROW_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "regrow"

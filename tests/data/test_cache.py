@@ -1,11 +1,10 @@
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from regrow.data import cache
-from regrow.data.cache import cache_root, is_complete, partial_folder, publish
+from regrow.data.cache import is_complete, partial_folder, publish
 from regrow.files import checksum, write_through
 
 EXPECTED = {"a": checksum(b"one"), "b": checksum(b"two")}
@@ -14,13 +13,6 @@ EXPECTED = {"a": checksum(b"one"), "b": checksum(b"two")}
 def fill(folder):
     write_through(folder / "a", b"one")
     write_through(folder / "b", b"two")
-
-
-def test_cache_root(monkeypatch, tmp_path):
-    monkeypatch.setenv("REGROW_CACHE", str(tmp_path))
-    assert cache_root() == tmp_path
-    monkeypatch.delenv("REGROW_CACHE")
-    assert cache_root() == Path.home() / ".cache" / "regrow"
 
 
 def test_is_complete(tmp_path):

@@ -19,6 +19,7 @@ def run(options: argparse.Namespace) -> int:
     from rich.markup import escape
     from rich.table import Table
 
+    from regrow import amx_probe
     from regrow.allocator import keep_buffers
     from regrow.environment import describe
 
@@ -29,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
         "large buffers",
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
     )
+    table.add_row("AMX", escape(amx_probe.describe()))
     for name, purpose in OPTIONAL.items():
         table.add_row(name, escape(f"{imported(name)} ({purpose})"))
     for name, (commands, purpose) in PROGRAMS.items():
@@ -77,8 +79,8 @@ def found(commands: tuple[str, ...]) -> str:
 
 def _data() -> list[tuple[str, str]]:
     from regrow.data import list_datasets
-    from regrow.data.cache import cache_root
     from regrow.data.status import status
+    from regrow.files import cache_root
 
     place = cache_root()
     rows = [("data cache", f"{place}{'' if place.is_dir() else ', not there yet'}")]

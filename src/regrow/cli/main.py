@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TextIO
 
 from regrow import __version__
+from regrow.amx import keep_off_traps
 from regrow.cli.configured import separate
 from regrow.errors import RegrowError, RegrowWarning
 
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _own_warnings(command):
             options = parse(arguments)
+            keep_off_traps()
             status = options.run(options)
             sys.stdout.flush()
             return status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -15,12 +14,6 @@ from regrow.files import sync_directory
 
 _PARTIAL = ".partial-"
 _STALE_SECONDS = 24 * 3600
-
-
-def cache_root() -> Path:
-    """`$REGROW_CACHE`, or `~/.cache/regrow`."""
-    chosen = os.environ.get("REGROW_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "regrow"
 
 
 def is_complete(folder: Path, expected: Mapping[str, str]) -> bool:

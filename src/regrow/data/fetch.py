@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regrow.data import catalogue
-from regrow.data.cache import cache_root, is_complete, partial_folder, publish
+from regrow.data.cache import is_complete, partial_folder, publish
 from regrow.data.catalogue import IMAGENET, MNIST, MNIST_SAMPLE, DatasetInfo
 from regrow.data.errors import DataError, FetchError, SourceError
 from regrow.data.progress import Report, progress
 from regrow.data.sources import LocalFolder, Mirror, NpmPackage, PipPackage, Source
 from regrow.data.unpack import Unpacker, cifar10_from_png, mnist_from_csv, tar_members
-from regrow.files import checksum, write_through
+from regrow.files import cache_root, checksum, write_through
 
 SAMPLE = Path(__file__).parent / "sample"
 KINDS = ("local", "http", "npm", "pip")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from regrow.data.cache import cache_root, is_complete
+from regrow.data.cache import is_complete
 from regrow.data.catalogue import IMAGENET, MNIST_SAMPLE, DatasetInfo
+from regrow.files import cache_root
 
 
 def status(record: DatasetInfo) -> str:

@@ -21,6 +21,7 @@ import torch
 from regrow.environment import processor_name
 from regrow.errors import ExecutionWarning
 from regrow.execution import native
+from regrow.files import cache_root
 
 FORMAT = 1
 _STEPS_PER_OCTAVE = 4
@@ -93,8 +94,6 @@ class Timings:
 
 
 def _default_path() -> Path:
-    from regrow.data.cache import cache_root
-
     return cache_root() / "timings.json"
 
 
