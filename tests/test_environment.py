@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 import regrow
-from regrow import allocator
-from regrow.environment import code, cores, describe, gpus, processor_name
+from regrow import allocator, environment
+from regrow.environment import code, cores, describe, gpus, openmp_run_times, processor_name
 
 
 def test_describe_is_json_and_names_versions():
@@ -55,3 +55,21 @@ def test_keep_buffers_says_whether_it_worked(monkeypatch):
     assert allocator.keep_buffers() is sys.platform.startswith("linux")
     monkeypatch.setattr(allocator.sys, "platform", "darwin")
     assert allocator.keep_buffers() is False
+
+
+def test_openmp_run_times_are_read_from_the_maps_of_the_process(monkeypatch, tmp_path):
+    line = "7f00-7f01 r-xp 00000000 00:01 1    {}\n"
+    maps = tmp_path / "maps"
+    names = [
+        "/a/libgomp.so.1",
+        "/a/libgomp.so.1",
+        "/b/lib iomp/libiomp5.so",
+        "/c/libomp.so",
+        "/c/libgomp-a34b.so.1",
+        "/c/libcomp.so",
+    ]
+    maps.write_text("".join(map(line.format, names)) + "7f02-7f03 rw-p 00000000 00:00 0\n")
+    monkeypatch.setattr(environment, "Path", lambda path: maps if path == "/proc/self/maps" else Path(path))
+    assert openmp_run_times() == ["/a/libgomp.so.1", "/b/lib iomp/libiomp5.so", "/c/libgomp-a34b.so.1", "/c/libomp.so"]
+    maps.unlink()
+    assert openmp_run_times() == []

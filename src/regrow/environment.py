@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,12 @@ def kernels() -> str:
         if available()
         else "not built: sparse execution is off, masked works (needs a C++17 compiler)"
     )
+
+
+def openmp_run_times() -> list[str]:
+    """Files of the OpenMP run times in this process: more than one would fight for the cores. Empty where the system does not tell."""
+    maps = Path("/proc/self/maps")
+    files = (
+        {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/" in line} if maps.is_file() else ()
+    )
+    return sorted(file for file in files if re.match(r"lib(g|i)?omp\d?\b", Path(file).name))

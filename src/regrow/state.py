@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regrow.errors import StateError
-from regrow.form import check_form, check_sizes
-from regrow.topology.journal import pack, pack_records, unpack, unpack_records
+from regrow.topology.journal import Record, pack, unpack
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -41,8 +40,8 @@ class LoadWatcher:
         return LoadWatcher, ()
 
 
-def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
-    """Masks as bits, counters, window, shadow weights; the journal packed, or left to whoever keeps it elsewhere."""
+def export_state(handle: Handle) -> dict[str, Any]:
+    """Masks as bits, counters, window, shadow weights, journal."""
     return {
         "version": VERSION,
         "identity": _identity(handle),
@@ -52,7 +51,7 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
         "round": handle.round,
         "counts": list(handle.network.counts),
         "memory": dict(handle.network.memory),
-        "journal": pack_records(handle.journal) if journal else None,
+        "journal": [record.as_dict() for record in handle.journal],
         "masks": {sparse.name: pack(sparse.mask) for sparse in handle.parameters},
         "start_masks": {
             layer.name: bits.clone()
@@ -77,7 +76,7 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
 def import_state(handle: Handle, state: dict[str, Any]) -> None:
     """Restore what :func:`export_state` wrote."""
     _check(handle, state)
-    journal = unpack_records(state["journal"])
+    journal = _journal(state["journal"])
     handle.step, handle.network.updates, handle.round = state["step"], state["updates"], state["round"]
     handle.network.counts = list(state["counts"])
     handle.network.memory = dict(state["memory"])
@@ -105,6 +104,13 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         handle.network.prices.restore(state.get("measured_costs"))
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
     handle.switch.restore(state.get("execution"))
+
+
+def _journal(records: list[dict[str, Any]]) -> list[Record]:
+    try:
+        return [Record.from_dict(record) for record in records]
+    except (KeyError, TypeError) as error:
+        raise StateError(f"the saved journal is damaged ({error}): take an older checkpoint") from error
 
 
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
@@ -142,7 +148,6 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         raise StateError(
             f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
         )
-    check_form(state)
     for key, mine in _identity(handle).items():
         saved = state["identity"].get(key)
         if saved != mine:
@@ -163,7 +168,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
                 f"the saved {key} do not fit layer {min(odd)}: load the state into the same model and scope"
             )
     for sparse in handle.parameters:
-        saved, mine = tuple(state["shapes"].get(sparse.name, ())), tuple(sparse.mask.shape)
+        saved, mine = tuple(state["shapes"][sparse.name]), tuple(sparse.mask.shape)
         if saved != mine:
             raise StateError(
                 f"{sparse.name} has shape {saved} in the saved state, {mine} in this model: load it into the same model"
@@ -172,7 +177,6 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             raise StateError(
                 f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )
-    check_sizes(handle, state)
 
 
 def _check_costs(handle: Handle, state: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
 
     from regrow import amx_probe
     from regrow.allocator import keep_buffers
-    from regrow.environment import describe
+    from regrow.environment import describe, openmp_run_times
 
     table = Table("what", "finding", show_header=False)
     for key, value in describe().items():
@@ -30,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
         "large buffers",
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
     )
+    table.add_row("OpenMP", escape(", ".join(openmp_run_times()) or "not told by the system"))
     table.add_row("AMX", escape(amx_probe.describe()))
     for name, purpose in OPTIONAL.items():
         table.add_row(name, escape(f"{imported(name)} ({purpose})"))

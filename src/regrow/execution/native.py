@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +19,8 @@ class NativeError(RuntimeError):
 
 @functools.cache
 def library_path() -> Path | None:
-    """The library compiled for this Python beside the package, or None if it was not built."""
-    path = Path(__file__).parent.parent / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
+    """The library beside the package, or None if it was not built."""
+    path = Path(__file__).parent.parent / "_kernels.abi3.so"
     return path if path.is_file() else None
 
 
