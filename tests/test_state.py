@@ -139,6 +139,26 @@ def test_masks_from_zeros_are_those_that_the_method_goes_on_with(method, executi
         torch.testing.assert_close(old, new, rtol=0, atol=1e-4, msg="none of the weights was dropped")
 
 
+def test_masks_from_zeros_set_the_budget_of_a_constant_density_rule():
+    model, optimizer, handle = sparse_run(method="srigl", density=0.2, update_every=2)
+    model.load_state_dict(sparse_run(seed=5, density=0.6, method="static")[0].state_dict())
+    handle.masks_from_zeros()
+    budget = handle.budget
+    assert budget == handle.nonzeros > 2 * handle.numel * 0.2
+    train(model, optimizer, batches(5))
+    assert handle.updates > 0
+    assert handle.budget == budget
+    assert 0.8 * budget < handle.nonzeros <= budget
+
+
+def test_masks_from_zeros_leave_a_schedule_its_end():
+    model, optimizer, handle = sparse_run(method="granet", density=0.2, steps=20, update_every=2, start_density=0.9)
+    model.load_state_dict(sparse_run(seed=5, density=0.6, method="static")[0].state_dict())
+    handle.masks_from_zeros()
+    train(model, optimizer, batches(18))
+    assert handle.nonzeros == handle.budget == round(0.2 * handle.numel)
+
+
 def test_masks_from_zeros_need_a_weight_in_every_layer():
     model, _, handle = sparse_run()
     before = bits(handle).clone()

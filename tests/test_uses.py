@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
+import regrow
 from regrow import models
 from regrow.models.cost import cost
 from regrow.uses import evaluation_mode, uses_per_weight
@@ -70,3 +72,43 @@ def test_macs_of_recurrent_and_attention_layers():
         "cross.out_proj.weight": 2,
         "pair.weight": 2,
     }
+
+
+class Folded(nn.Module):
+    """Frames of a film go through a convolution as if they were samples, and each of their pixels through a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.conv(x.flatten(0, 1)).permute(0, 2, 3, 1)
+        return self.fc(y.reshape(-1, 8)).view(len(x), -1).sum(1)
+
+
+def test_samples_folded_into_the_first_dimension_count():
+    model, films = Folded(), torch.randn(2, 5, 3, 6, 6)
+    with FlopCounterMode(display=False) as counter:
+        model(films[:1])
+    assert cost(model, (5, 3, 6, 6)).flops == cost(model, sample=films).flops == counter.get_total_flops() == 44800
+    assert uses_per_weight(model, films) == {model.conv.weight: 5 * 16, model.fc.weight: 5 * 16}
+
+
+def test_prices_of_weights_see_folded_samples():
+    model = Folded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    handle = regrow.sparsify(
+        model, optimizer, density=0.5, steps=10, update_every=5, cost_power=1.0, costs=torch.randn(2, 5, 3, 6, 6)
+    )
+    assert handle.network.costs == [80.0, 80.0]
+
+
+def test_samples_behind_time_steps_and_inputs_without_samples():
+    lstm, attend, conv = nn.LSTM(6, 8), nn.MultiheadAttention(6, 2), nn.Conv2d(3, 4, 3)
+    steps_first = torch.randn(5, 3, 6)
+    assert uses_per_weight(lstm, steps_first)[lstm.weight_ih_l0] == 5
+    assert uses_per_weight(attend, (steps_first,) * 3)[attend.out_proj.weight] == 5
+    assert uses_per_weight(lstm, torch.randn(5, 6))[lstm.weight_ih_l0] == 5
+    assert uses_per_weight(conv, torch.randn(3, 6, 6)) == {conv.weight: 16}
+    packed = nn.utils.rnn.pack_sequence([torch.randn(4, 6), torch.randn(2, 6)])
+    assert uses_per_weight(lstm, (packed,))[lstm.weight_ih_l0] == 6, "steps in all: a packed batch hides its size"

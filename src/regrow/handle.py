@@ -339,7 +339,7 @@ class Handle:
 
     @torch.no_grad()
     def masks_from_zeros(self) -> None:
-        """Take the masks from the zeros of the present weights, and their count as the new budget."""
+        """Take masks and budget from the zeros of the weights as they are; a schedule of densities goes on from there."""
         fresh = {sparse.name: sparse.parameter.data != 0 for sparse in self.parameters}
         for layer in self.network.layers:
             if not bool(layer.band(fresh[layer.parameter_name]).any()):

@@ -205,7 +205,8 @@ class SparseNetwork:
         active = [i for i, layer in enumerate(self.layers) if layer.parameter.requires_grad]
         views = [self.view(i, place) for place, i in enumerate(active)]
         if targets is None and method.density is not None:
-            targets = self.counts_at(self.settings.density_at(progress))
+            moves = self.settings.density_moves
+            targets = self.counts_at(self.settings.density_at(progress)) if moves else list(self.counts)
         targets = [targets[i] for i in active] if targets else None
         if targets and method.only_removes:
             targets = distributions.reachable(targets, [view.nnz for view in views])
@@ -242,7 +243,7 @@ class SparseNetwork:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
             self._write(view, mask, again, window_stays_open)
-        if update.targets is not None:
+        if update.targets is not None and self.settings.density_moves:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
             present = [count_of(self.mask(layer)) for layer in self.layers]
             self.counts = [taking_part.get(i, count) for i, count in enumerate(present)]

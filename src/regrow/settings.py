@@ -31,3 +31,10 @@ class Settings:
         """The density the method's schedule prescribes; the target density where it has none."""
         schedule = self.method.density
         return schedule(self.density)(progress) if schedule else self.density
+
+    @property
+    def density_moves(self) -> bool:
+        """Whether the budget follows a curve over the run, instead of staying what it was at the start."""
+        return self.method.density is not None and any(
+            self.density_at(progress) != self.density for progress in (0.0, 0.5, 1.0)
+        )

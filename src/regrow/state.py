@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regrow.errors import StateError
-from regrow.topology.journal import Record, pack, unpack
+from regrow.form import check_form, check_sizes
+from regrow.topology.journal import pack, pack_records, unpack, unpack_records
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -40,8 +41,8 @@ class LoadWatcher:
         return LoadWatcher, ()
 
 
-def export_state(handle: Handle) -> dict[str, Any]:
-    """Masks as bits, counters, window, shadow weights, journal."""
+def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
+    """Masks as bits, counters, window, shadow weights; the journal packed, or left to whoever keeps it elsewhere."""
     return {
         "version": VERSION,
         "identity": _identity(handle),
@@ -51,7 +52,7 @@ def export_state(handle: Handle) -> dict[str, Any]:
         "round": handle.round,
         "counts": list(handle.network.counts),
         "memory": dict(handle.network.memory),
-        "journal": [record.as_dict() for record in handle.journal],
+        "journal": pack_records(handle.journal) if journal else None,
         "masks": {sparse.name: pack(sparse.mask) for sparse in handle.parameters},
         "start_masks": {
             layer.name: bits.clone()
@@ -76,7 +77,7 @@ def export_state(handle: Handle) -> dict[str, Any]:
 def import_state(handle: Handle, state: dict[str, Any]) -> None:
     """Restore what :func:`export_state` wrote."""
     _check(handle, state)
-    journal = _journal(state["journal"])
+    journal = unpack_records(state["journal"])
     handle.step, handle.network.updates, handle.round = state["step"], state["updates"], state["round"]
     handle.network.counts = list(state["counts"])
     handle.network.memory = dict(state["memory"])
@@ -104,13 +105,6 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         handle.network.prices.restore(state.get("measured_costs"))
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
     handle.switch.restore(state.get("execution"))
-
-
-def _journal(records: list[dict[str, Any]]) -> list[Record]:
-    try:
-        return [Record.from_dict(record) for record in records]
-    except (KeyError, TypeError) as error:
-        raise StateError(f"the saved journal is damaged ({error}): take an older checkpoint") from error
 
 
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
@@ -148,6 +142,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         raise StateError(
             f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
         )
+    check_form(state)
     for key, mine in _identity(handle).items():
         saved = state["identity"].get(key)
         if saved != mine:
@@ -168,7 +163,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
                 f"the saved {key} do not fit layer {min(odd)}: load the state into the same model and scope"
             )
     for sparse in handle.parameters:
-        saved, mine = tuple(state["shapes"][sparse.name]), tuple(sparse.mask.shape)
+        saved, mine = tuple(state["shapes"].get(sparse.name, ())), tuple(sparse.mask.shape)
         if saved != mine:
             raise StateError(
                 f"{sparse.name} has shape {saved} in the saved state, {mine} in this model: load it into the same model"
@@ -177,6 +172,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             raise StateError(
                 f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )
+    check_sizes(handle, state)
 
 
 def _check_costs(handle: Handle, state: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ row (linear), time step (recurrent) or token (projections of attention).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,32 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 _COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 
 
+class Batch:
+    """How many samples one pass of a model has: the first dimension of its input, unless its layers say otherwise.
+
+    Layers may see other sizes there, where frames, windows or tokens are folded into the batch dimension. Those that get the input as it
+    came tell where its samples are: nowhere (a convolution of one map), or behind the time steps (recurrent layers, attention).
+    """
+
+    def __init__(self, example: Tensor | tuple[Any, ...]) -> None:
+        given = example if isinstance(example, tuple) else (example,)
+        self._shape = next((tuple(part.shape) for part in given if isinstance(part, Tensor)), ())
+        self.size = self._shape[0] if len(self._shape) > 1 else 1
+
+    def notice(self, module: nn.Module, source: Any) -> None:
+        """A layer was called with ``source``."""
+        if not isinstance(source, Tensor):
+            return
+        if isinstance(module, _ConvNd):
+            if tuple(source.shape) == self._shape and source.ndim == len(module.kernel_size) + 1:
+                self.size = 1
+        elif isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
+            if source.ndim == 2 and tuple(source.shape) == self._shape:
+                self.size = 1
+            elif source.ndim == 3 and tuple(source.shape[:2]) == self._shape[:2]:
+                self.size = source.shape[1]
+
+
 def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict[nn.Parameter, float]:
     """How often one sample's forward pass multiplies each weight, over all calls of all modules that share it.
 
@@ -26,14 +51,15 @@ def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict
     Example:
         >>> layer = nn.Linear(4, 2)
         >>> uses_per_weight(layer, torch.randn(3, 7, 4))[layer.weight]
-        7
+        7.0
     """
     uses: dict[nn.Parameter, float] = {}
+    batch = Batch(example)
 
     def count(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        for name, per in uses_in_call(module, args, kwargs, output).items():
+        for name, times in uses_in_call(module, args, kwargs, output, batch).items():
             weight = module.get_parameter(name)
-            uses[weight] = uses.get(weight, 0) + per
+            uses[weight] = uses.get(weight, 0) + times
 
     counted = [module for module in model.modules() if isinstance(module, _COUNTED)]
     hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
@@ -43,29 +69,30 @@ def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict
     finally:
         for hook in hooks:
             hook.remove()
-    return uses
+    return {weight: times / batch.size for weight, times in uses.items()}
 
 
-def uses_in_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> dict[str, float]:
-    """Uses of each weight of one module, by name, in one call, per sample; nothing for modules that are not counted."""
+def uses_in_call(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, batch: Batch
+) -> dict[str, float]:
+    """Uses of each weight of one module, by name, in one call, over the whole ``batch``; nothing for modules that are not counted."""
     if not isinstance(module, _COUNTED):
         return {}
     inputs = [*args, *kwargs.values()]
     source = inputs[0]
+    batch.notice(module, source)
+    if isinstance(module, _ConvTransposeNd):  # a weight meets every input position once
+        return {"weight": source.numel() / module.in_channels}
     if isinstance(module, _ConvNd):
-        # A weight [out, in, k...] meets every output position once; a transposed one every input position.
-        spatial = source if isinstance(module, _ConvTransposeNd) else output
-        return {"weight": math.prod(spatial.shape[-len(module.kernel_size) :])}
+        return {"weight": output.numel() / module.out_channels}
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
-        times = _length(source, module.batch_first) if isinstance(module, nn.RNNBase) else 1
-        return {name: times for name, _ in module.named_parameters() if name.startswith("weight")}
+        return {name: _rows(source) for name, _ in module.named_parameters() if name.startswith("weight")}
     if isinstance(module, nn.MultiheadAttention):
-        q, k, v = (_length(tensor, module.batch_first) for tensor in inputs[:3])
+        q, k, v = (_rows(tensor) for tensor in inputs[:3])
         joint = {"in_proj_weight": (q + k + v) / 3} if module._qkv_same_embed_dim else {}
         apart = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": v}
         return {**(joint or apart), "out_proj.weight": q}
-    samples = source.shape[0] if source.ndim > 1 else 1
-    return {"weight": output.numel() // (output.shape[-1] * samples)}
+    return {"weight": _rows(output)}
 
 
 @contextmanager
@@ -83,5 +110,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _length(sequence: Any, batch_first: bool) -> int:
-    return sequence.shape[1 if batch_first and sequence.ndim == 3 else 0]
+def _rows(tensor: Any) -> float:
+    """Feature vectors in a tensor, or in a packed sequence, which knows how long each of its samples is."""
+    data = tensor.data
+    return data.numel() / data.shape[-1]

@@ -159,3 +159,21 @@ def test_figure_is_written_for_many_layers_and_empty_ones(tmp_path):
     written = draw_specialisation(dense, sparse, "title", tmp_path / "specialisation-wrn")
     assert sorted(path.suffix for path in written) == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_a_model_that_writes_to_its_features_afterwards_counts_the_same():
+    class Shifted(Tiny):
+        def forward(self, x):
+            features = self.relu(self.bn1(self.conv1(x)))
+            before = features.clone()
+            features += 1.0
+            return self.relu_fc(self.fc(self.relu(self.bn2(self.conv2(before))).mean((2, 3))))
+
+    torch.manual_seed(0)
+    shifted, plain = Shifted(), Tiny()
+    plain.load_state_dict(shifted.state_dict())
+    batch = [(torch.randn(6, 1, 4, 4), torch.arange(6) % 2)]
+    found, expected = (activity(model, batch, num_classes=2) for model in (shifted, plain))
+    assert expected["relu"].sums.max() > 0
+    for name, layer in expected.items():
+        np.testing.assert_array_equal(found[name].sums, layer.sums)

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from regrow.topology.journal import Record, distance, layer_record, pack, unpack
+from regrow.errors import StateError
+from regrow.topology.journal import Record, distance, layer_record, pack, pack_records, unpack, unpack_records
 from tests.support.views import bits, view
 
 
@@ -38,3 +39,37 @@ def test_a_record_survives_json():
     row = layer_record(view(torch.ones(2)), bits("11"), bits("00"), bits("00"), None, bits("11"), bits("11"))
     record = Record(3, 40, 0.2, 2, 1.0, (row,))
     assert Record.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+
+
+def journal(updates):
+    rows = [layer_record(view(torch.ones(2), name=f"layer{i}"), bits("11"), bits("01"), bits("01"), 0.5, bits("11"), bits("11"))
+            for i in range(5)]  # fmt: skip
+    return [Record(update, 7 * update, 0.2, 10, 1.0, tuple(rows)) for update in range(updates)]
+
+
+def test_a_packed_journal_is_small_and_comes_back():
+    records = journal(50)
+    packed = pack_records(records)
+    assert unpack_records(packed) == records == unpack_records([record.as_dict() for record in records])
+    assert packed.numel() < len(json.dumps([record.as_dict() for record in records])) / 10
+    assert unpack_records(pack_records([])) == []
+
+
+@pytest.mark.parametrize("damage", [
+    lambda packed: packed[:-2], lambda packed: packed ^ 1, lambda packed: packed[:0], lambda packed: torch.zeros(9),
+])  # fmt: skip
+def test_a_damaged_packed_journal_is_refused(damage):
+    with pytest.raises(StateError, match="journal is damaged"):
+        unpack_records(damage(pack_records(journal(3))))
+
+
+@pytest.mark.parametrize("value", [None, "1", [], 0.5, float("nan"), 10**400])
+def test_a_row_with_a_wrong_number_is_refused(value):
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        Record.from_dict({**journal(1)[0].as_dict(), "step": value})
+
+
+def test_a_packed_bomb_is_refused(monkeypatch):
+    monkeypatch.setattr("regrow.topology.journal._LARGEST_JOURNAL", 1000)
+    with pytest.raises(StateError, match="larger than any journal"):
+        unpack_records(pack_records(journal(20)))

@@ -26,6 +26,13 @@ def test_instead_of_steps_from_the_first_until_the_end():
     assert moments(Clock(When(phase="instead", until=0.75), 5, 24), 25) == [0, 5, 10, 15]
 
 
+@pytest.mark.parametrize("total", [100, 200, 7000])
+def test_the_end_is_no_update_where_its_product_is_not_exact(total):
+    assert 0.55 * total > total * 55 // 100
+    clock = Clock(When(phase="instead", until=0.55), 5, total)
+    assert clock.last_due() == total * 55 // 100 - 5
+
+
 def test_begin_until_and_stretch():
     assert moments(Clock(When(begin=0.3, until=0.7), 10, 100), 100) == [30, 40, 50, 60, 70]
     assert moments(Clock(When(stretch=((0.3, 2), (0.6, 4))), 10, 100), 100) == [10, 20, 40, 80]

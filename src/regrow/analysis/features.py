@@ -68,13 +68,12 @@ def activity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_cla
     """
     sums: dict[str, Tensor] = {}
     samples = torch.zeros(num_classes, dtype=torch.float64)
-    with evaluation_mode(model), _feature_maps(model) as seen:
+    with evaluation_mode(model), _responses(model) as seen:
         for images, labels in batches:
             seen.clear()
             model(images)
             samples += torch.bincount(labels.cpu(), minlength=num_classes)
-            for name, features in seen.items():
-                strength = features.abs().sum((2, 3), dtype=torch.float64)
+            for name, strength in seen.items():
                 empty = torch.zeros(num_classes, strength.shape[1], dtype=torch.float64, device=strength.device)
                 total = sums.setdefault(name, empty)
                 total.index_add_(0, labels.to(strength.device), strength)
@@ -137,8 +136,11 @@ def _test(name: str, dense: np.ndarray, sparse: np.ndarray) -> LayerTest:
 
 
 @contextmanager
-def _feature_maps(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Outputs of the ReLUs that are called right after a 2-d batch norm, by name; later calls of one module get a number."""
+def _responses(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Summed |output| of the ReLUs that are called right after a 2-d batch norm, by name; later calls of one module get a number.
+
+    Summed at once: the model may write to the tensor afterwards.
+    """
     seen: dict[str, Tensor] = {}
     after_norm: list[bool] = [False]
     calls: Counter[str] = Counter()
@@ -148,7 +150,7 @@ def _feature_maps(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     def note(name: str, module: nn.Module, output: Tensor) -> None:
         if isinstance(module, nn.ReLU) and after_norm[0] and output.ndim == 4 and name not in left_out:
             calls[name] += 1
-            seen[name if name not in seen else f"{name}#{calls[name]}"] = output
+            seen[name if name not in seen else f"{name}#{calls[name]}"] = output.abs().sum((2, 3), dtype=torch.float64)
         after_norm[0] = isinstance(module, nn.BatchNorm2d)
 
     def hook_of(name: str) -> Callable[..., None]:

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from regrow.uses import evaluation_mode, uses_in_call
+from regrow.uses import Batch, evaluation_mode, uses_in_call
 
 Kind = Literal["conv", "linear", "norm", "other"]
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
@@ -122,23 +122,29 @@ def cost(model: nn.Module, input_shape: tuple[int, ...] | None = None, *, sample
     if (input_shape is None) == (sample is None):
         raise TypeError("cost() takes either input_shape or sample")
     calls: dict[str, _Calls] = {}
-    with evaluation_mode(model), _recording(model, calls), torch.no_grad():
+    example = _shape_of_one(model, input_shape or ()) if sample is None else sample
+    batch = Batch(example)
+    with evaluation_mode(model), _recording(model, calls, batch), torch.no_grad():
         if sample is not None:
             model(sample)
         else:
-            _run_on_shapes(model, input_shape or ())
-    return ModelCost(tuple(_layer_cost(name, module, calls[name]) for name, module in _owners(model)))
+            _run_on_shapes(model, example)
+    return ModelCost(tuple(_layer_cost(name, module, calls[name], batch.size) for name, module in _owners(model)))
 
 
-def _run_on_shapes(model: nn.Module, input_shape: tuple[int, ...]) -> None:
+def _shape_of_one(model: nn.Module, input_shape: tuple[int, ...]) -> Tensor:
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return torch.empty((1, *input_shape), dtype=dtype, device="meta")
+
+
+def _run_on_shapes(model: nn.Module, example: Tensor) -> None:
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     shadows = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     try:
-        functional_call(model, shadows, (torch.empty((1, *input_shape), dtype=dtype, device="meta"),))
+        functional_call(model, shadows, (example,))
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(
-            f"the model could not be run on the shape {tuple(input_shape)} alone: {error}. Check the shape; for one "
+            f"the model could not be run on the shape {tuple(example.shape[1:])} alone: {error}. Check the shape; for one "
             "that looks at values give cost(model, sample=...) a real batch of one sample"
         ) from error
 
@@ -152,14 +158,14 @@ def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 @dataclass
 class _Calls:
-    """Output shapes of one sample, one per call, and how often all calls together used each weight."""
+    """Output shapes of one sample, one per call, and how often all calls together used each weight, over the batch."""
 
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     uses: float = 0
 
 
 @contextmanager
-def _recording(model: nn.Module, calls: dict[str, _Calls]) -> Iterator[None]:
+def _recording(model: nn.Module, calls: dict[str, _Calls], batch: Batch) -> Iterator[None]:
     """Note each call of each layer."""
     handles = []
     for name, module in _owners(model):
@@ -168,7 +174,7 @@ def _recording(model: nn.Module, calls: dict[str, _Calls]) -> Iterator[None]:
         def note(module: nn.Module, args: tuple, kwargs: dict, result: object, mine: _Calls = mine) -> None:
             first = result[0] if isinstance(result, (tuple, list)) and result else result
             mine.shapes.append(tuple(first.shape[1:]) if isinstance(first, Tensor) else ())
-            mine.uses += uses_in_call(module, args, kwargs, result).get("weight", 0)
+            mine.uses += uses_in_call(module, args, kwargs, result, batch).get("weight", 0)
 
         handles.append(module.register_forward_hook(note, with_kwargs=True))
     try:
@@ -178,7 +184,7 @@ def _recording(model: nn.Module, calls: dict[str, _Calls]) -> Iterator[None]:
             handle.remove()
 
 
-def _layer_cost(name: str, module: nn.Module, calls: _Calls) -> LayerCost:
+def _layer_cost(name: str, module: nn.Module, calls: _Calls, samples: int) -> LayerCost:
     kind = _kind(module)
     own = dict(module.named_parameters(recurse=False))
     weight = own.get("weight")
@@ -193,7 +199,7 @@ def _layer_cost(name: str, module: nn.Module, calls: _Calls) -> LayerCost:
         weights=weights,
         bias=bias,
         extra=sum(parameter.numel() for parameter in own.values()) - weights - bias,
-        macs=None if kind == "other" else int(weights * calls.uses),
+        macs=None if kind == "other" else round(weights * calls.uses / samples),
         calls=len(calls.shapes),
     )
 

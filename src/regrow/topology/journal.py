@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regrow.errors import StateError
 from regrow.marks import count_of
 from regrow.topology.view import LayerView
+
+_LARGEST_JOURNAL = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,50 @@ class Record:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Record:
-        """The inverse of :meth:`as_dict`."""
-        layers = tuple(LayerRecord(**row) for row in data["layers"])
-        return Record(**{**data, "layers": layers})
+        """The inverse of :meth:`as_dict`; TypeError, ValueError or KeyError where a row is something else."""
+        layers = tuple(_typed(LayerRecord(**row)) for row in data["layers"])
+        return _typed(Record(**{**data, "layers": layers}))
+
+
+_Row = TypeVar("_Row", LayerRecord, Record)
+
+
+def _typed(row: _Row) -> _Row:
+    """The same row, its numbers known to be finite numbers."""
+    for item in fields(row):
+        value = getattr(row, item.name)
+        if item.type in ("int", "float") or (item.type == "float | None" and value is not None):
+            wanted = int if item.type == "int" else (int, float)
+            if not isinstance(value, wanted) or not math.isfinite(value):
+                raise TypeError(f"{item.name} = {value!r}")
+        elif item.type == "str" and not isinstance(value, str):
+            raise TypeError(f"{item.name} = {value!r}")
+    return row
+
+
+def pack_records(records: Sequence[Record]) -> Tensor:
+    """A journal as bytes: its JSON, compressed."""
+    text = json.dumps([record.as_dict() for record in records])
+    return torch.frombuffer(bytearray(zlib.compress(text.encode())), dtype=torch.uint8)
+
+
+def unpack_records(packed: Tensor | Sequence[dict[str, Any]]) -> list[Record]:
+    """The inverse of :func:`pack_records`; plain rows are taken too."""
+    try:
+        rows = _inflated(packed) if isinstance(packed, Tensor) else packed
+        if not isinstance(rows, list):
+            raise TypeError("no list of rows")
+        return [Record.from_dict(row) for row in rows]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, zlib.error) as error:
+        raise StateError(f"the saved journal is damaged ({error}): take an older checkpoint") from error
+
+
+def _inflated(packed: Tensor) -> list[dict[str, Any]]:
+    inflate = zlib.decompressobj()
+    content = inflate.decompress(packed.to(torch.uint8).numpy(force=True).tobytes(), _LARGEST_JOURNAL)
+    if not inflate.eof:
+        raise ValueError("cut off, or larger than any journal")
+    return json.loads(content)
 
 
 def pack(mask: Tensor) -> Tensor:

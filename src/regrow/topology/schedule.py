@@ -117,9 +117,9 @@ class Clock:
             return False
         if self.steps is None:
             return True
-        last = self.steps if self.when.phase == "after" else self.steps * self.when.until
-        progress = step / self.steps
-        return step < last and self.when.begin <= progress <= self.when.until
+        progress = step / self.steps  # correctly rounded, as a share the user writes is; steps * until would not be
+        last = 1.0 if self.when.phase == "after" else self.when.until
+        return progress < last and self.when.begin <= progress <= self.when.until
 
     def last_due(self) -> int | None:
         """The last moment of the run at which an update is due; None if there is none, or no end."""

@@ -1,0 +1,100 @@
+"""The form of a saved state: every entry of the right kind and size, known before anything is used.
+
+Saved state may come from anywhere; what is inside must not end in an error half-way, let alone in memory that is not the run's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from regrow.errors import StateError
+from regrow.execution.auto import Decision
+
+if TYPE_CHECKING:
+    from regrow.handle import Handle
+
+Test = Callable[[Any], bool]
+
+
+def check_form(state: dict[str, Any]) -> None:
+    """Refuse a state whose entries are not of the kinds that :func:`regrow.state.export_state` writes."""
+    for key, test in _TESTS.items():
+        if not test(state.get(key)):
+            raise _foreign(key)
+
+
+def check_sizes(handle: Handle, state: dict[str, Any]) -> None:
+    """Refuse a state of the right form whose tensors and counts have other sizes than this handle's."""
+    layers, sizes = handle.network.layers, {sparse.name: sparse.mask.shape for sparse in handle.parameters}
+    if len(state["counts"]) != len(layers):
+        raise _foreign("counts")
+    for key in ("start_masks", "ever_masks"):
+        if any(state[key][layer.name].numel() != (math.prod(layer.shape) + 7) // 8 for layer in layers):
+            raise _foreign(key)
+    if any(name in state["rewind_weights"] and state["rewind_weights"][name].shape != sizes[name] for name in sizes):
+        raise _foreign("rewind_weights")
+    if any(name not in state["window_steps"] for name in sizes):
+        raise _foreign("window_steps")
+    for name, size in sizes.items():
+        kept = state["parameters"].get(name)
+        if kept is None or any(tensor.shape != size for tensor in kept.values()):
+            raise _foreign("parameters")
+
+
+def _foreign(key: str) -> StateError:
+    return StateError(f"{key} of the saved state is not what this handle saves: it is damaged, or of another run")
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _mapping(value: Any, test: Test) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value) and all(map(test, value.values()))
+
+
+def _tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _bits(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
+
+
+def _kept(tensors: Any) -> bool:
+    """What a sparse parameter keeps: shadow weights, averages, and which weights gradients reach."""
+    return _mapping(tensors, _tensor) and all((t.dtype == torch.bool) == (key == "reach") for key, t in tensors.items())
+
+
+def _execution(value: Any) -> bool:
+    if value is None:  # of releases without a choice
+        return True
+    try:
+        if not isinstance(value, dict):
+            return False
+        if value["decision"] is not None:
+            Decision.from_dict(value["decision"])
+        return isinstance(value["execution"], str) and isinstance(value["pending"], bool)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
+
+
+_TESTS: dict[str, Test] = {
+    "identity": lambda value: _mapping(value, lambda _: True),
+    "shapes": lambda value: _mapping(value, lambda size: isinstance(size, (list, tuple)) and all(map(_count, size))),
+    **dict.fromkeys(("step", "updates", "round"), _count),
+    "counts": lambda value: isinstance(value, (list, tuple)) and all(map(_count, value)),
+    "memory": lambda value: _mapping(value, lambda number: isinstance(number, (int, float))),
+    **dict.fromkeys(("masks", "start_masks", "ever_masks"), lambda value: _mapping(value, _bits)),
+    "layer_memory": lambda value: _mapping(value, lambda kept: _mapping(kept, _tensor)),
+    "rewind_weights": lambda value: _mapping(value, _tensor),
+    "parameters": lambda value: _mapping(value, _kept),
+    "window_steps": lambda value: _mapping(value, _count),
+    "execution": _execution,
+    "measured_costs": lambda value: value is None or _mapping(value, lambda price: isinstance(price, (int, float))),
+}

@@ -1,0 +1,63 @@
+"""Saved state of a wrong form is refused before anything changes."""
+
+import copy
+
+import pytest
+import torch
+
+from regrow.errors import StateError
+from tests.support.training import batches, sparse_run, train
+
+KEYS = (
+    "identity", "shapes", "step", "updates", "round", "counts", "memory", "journal", "masks", "start_masks", "ever_masks", "layer_memory",
+    "rewind_weights", "parameters", "window_steps", "execution", "measured_costs",
+)  # fmt: skip
+HARMLESS = [
+    ("execution", None), ("measured_costs", None), ("measured_costs", {}), ("measured_costs", {"a": 1}), ("rewind_weights", {}),
+    ("layer_memory", {}), ("memory", {}), ("memory", {"a": 1}), ("journal", []),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["sparse-momentum", "top-kast"])
+def run(request):
+    model, optimizer, handle = sparse_run(method=request.param)
+    train(model, optimizer, batches(6))
+    return handle
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "value", [None, -1, 0.5, "text", [], [[]], {}, {"a": 1}, {"0.weight": [1]}, torch.ones(3)], ids=repr
+)
+def test_entries_of_a_wrong_kind_are_refused(run, key, value):
+    if not isinstance(value, torch.Tensor) and (key, value) in HARMLESS:
+        pytest.skip("of the right form")
+    state = {**run.state_dict(), key: value}
+    before = copy.deepcopy(run.state_dict())
+    with pytest.raises(StateError):
+        run.load_state_dict(state)
+    assert run.step == before["step"]
+    assert all(torch.equal(mask, before["masks"][name]) for name, mask in run.state_dict()["masks"].items())
+
+
+@pytest.mark.parametrize("key", ["start_masks", "ever_masks", "parameters"])
+def test_tensors_of_a_wrong_size_are_refused(run, key):
+    state = copy.deepcopy(run.state_dict())
+    name = next(iter(state[key]))
+    if key == "parameters":
+        state[key][name]["first"] = torch.zeros(4)
+    else:
+        state[key][name] = state[key][name][:-1]
+    with pytest.raises(StateError, match=key):
+        run.load_state_dict(state)
+
+
+def test_too_few_budgets_are_refused(run):
+    with pytest.raises(StateError, match="counts"):
+        run.load_state_dict({**run.state_dict(), "counts": [3]})
+
+
+def test_a_decision_of_a_wrong_form_is_refused(run):
+    execution = {"execution": "auto", "pending": False, "decision": {"sparse": 3}}
+    with pytest.raises(StateError, match="execution"):
+        run.load_state_dict({**run.state_dict(), "execution": execution})
