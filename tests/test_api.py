@@ -23,6 +23,7 @@ PUBLIC = [
 NAMES = [
     "sparse-momentum", "set", "dsr", "deep-r", "soft-deep-r", "snip", "static", "dense", "rigl", "snfs-erk", "itop", "granet",
     "mest", "top-kast", "srigl", "grasp", "synflow", "gradual-pruning", "han", "lottery-ticket", "sr-ste",
+    "movement", "str", "dns",
 ]  # fmt: skip
 
 

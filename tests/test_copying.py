@@ -50,7 +50,7 @@ def test_copies_continue_bit_for_bit(order, method):
 
 
 def _holds(handle):
-    if handle.method.shadow is None:
+    if handle.method.weighting is None:
         assert_sparse(handle)
     else:
         assert handle.nonzeros == handle.budget

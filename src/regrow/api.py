@@ -18,6 +18,7 @@ from regrow.execution.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.methods import METHODS, Method, build
+from regrow.methods.fitness import check_weighting
 from regrow.ranks import Ranks
 from regrow.scope import Rule, Scope, choose
 from regrow.settings import Settings
@@ -48,6 +49,7 @@ def sparsify(
     redistribute: Share | None = None,
     grow: Score | None = None,
     calibration: Any = None,
+    samples: int | None = None,
     costs: Mapping[str, float] | torch.Tensor | Literal["measured"] | None = None,
     execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
@@ -72,6 +74,7 @@ def sparsify(
         momentum: score by the ``optimizer``'s momentum, or by an own average of the pure ``gradient`` (without weight decay).
         prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
         calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
+        samples: number of training samples, for methods whose penalty is shared between them (L0, variational dropout, ...).
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted; or ``"measured"``: milliseconds per present weight on the native kernels,
             timed in the first step and kept in the state.
@@ -92,9 +95,7 @@ def sparsify(
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    recipe = build(method, options)
-    if prune is not None or redistribute is not None or grow is not None:
-        recipe = recipe.with_criteria(prune, redistribute, grow)
+    recipe = _recipe(method, options, prune, redistribute, grow)
     _check_numbers(
         density, window_tolerance, seed, steps=steps, update_every=update_every, steps_per_epoch=steps_per_epoch
     )
@@ -110,10 +111,12 @@ def sparsify(
         window_tolerance=window_tolerance,
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
         options=dict(options),
+        samples=samples,
     )
     _check_calibration(recipe, calibration)
     _check_schedule(settings)
     check_execution(execution)
+    check_weighting(settings, inner, layers, execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
         handle.network.costs = _costs(recipe, costs, handle)
@@ -124,6 +127,15 @@ def sparsify(
         handle.detach()
         raise
     return handle
+
+
+def _recipe(
+    method: str | Method, options: dict[str, Any], prune: Score | None, redistribute: Share | None, grow: Score | None
+) -> Method:
+    recipe = build(method, options)
+    if prune is not None or redistribute is not None or grow is not None:
+        return recipe.with_criteria(prune, redistribute, grow)
+    return recipe
 
 
 def _check_numbers(density: float | None, tolerance: float, seed: int, **counts: int | None) -> None:
@@ -152,6 +164,13 @@ def _density(method: Method, density: float | None, layers: Sequence[Any]) -> fl
                 f"method {method.name!r} has density {fixed:.4g} by construction: leave density out"
             )
         return fixed
+    if method.outcome is not None and not method.outcome.exact:
+        if density is not None:
+            raise ConfigurationError(
+                f"the density of method {method.name!r} is an outcome of its training: leave density out, or let it be cut to a budget "
+                "with budget='exact' and finetune_steps=<steps with fixed masks at the end>"
+            )
+        return 1.0
     if density is None:
         raise ConfigurationError("density is missing: pass the share of weights to keep, e.g. density=0.05")
     return float(density)

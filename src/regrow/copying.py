@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from regrow.errors import StateError
+from regrow.scope import unwrap
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -40,6 +41,26 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
     twin.load_state_dict(handle.state_dict())
     twin.inherited_execution, twin.switch.native_step = handle.switch.state(), handle.switch.native_step
     memo[_key(handle)] = twin
+
+
+def mask_copy(handle: Handle, copied: nn.Module) -> nn.Module:
+    """Mask a copy of the model in place."""
+    parameters = dict(unwrap(copied).named_parameters())
+    # Averages wrap the model once or more ("module.", "module.module."); the shortest prefix that fits is the wrapper's.
+    fitting = [
+        name.removesuffix(handle.parameters[0].name) for name in parameters if name.endswith(handle.parameters[0].name)
+    ]
+    prefix = min(fitting, key=len, default="")
+    for sparse in handle.parameters:
+        twin = parameters.get(prefix + sparse.name)
+        if twin is None or twin.shape != sparse.mask.shape:
+            raise StateError(
+                f"the copy has no parameter {sparse.name} of shape {tuple(sparse.mask.shape)}: pass a copy of the same model"
+            )
+    for sparse in handle.parameters:
+        twin = parameters[prefix + sparse.name]
+        twin.masked_fill_(~sparse.mask.to(twin.device), 0)
+    return copied
 
 
 def _finder(handle: Handle, memo: dict[Any, Any]) -> Callable[[], tuple[nn.Module, list[nn.Module]]]:

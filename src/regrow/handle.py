@@ -19,21 +19,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow import attach
-from regrow.copying import copy_handle
-from regrow.errors import ConfigurationError, StateError
+from regrow.copying import copy_handle, mask_copy
+from regrow.errors import StateError
 from regrow.execution.explanation import Explanation
 from regrow.execution.switch import Switch
 from regrow.marks import count_of
+from regrow.methods.fitness import refuse_execution
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
 from regrow.plan import Plan, build_plan
 from regrow.ranks import Ranks
+from regrow.rounds import end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.state import LoadWatcher, export_state, import_state
-from regrow.topology import distribution as distributions
 from regrow.topology.journal import Record
+from regrow.topology.outcome import Outcome
+from regrow.trained import TrainedWeights
 from regrow.window import GrowthWindow
 
 
@@ -54,6 +57,7 @@ class Handle:
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
         self.switch = Switch(self.network, lambda: self.window.share(self.step))
         self.step, self.round = 0, 0
+        self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step)
         self.rewind_weights: dict[str, Tensor] = {}
         self._overflowed = False
         self._blank: list[nn.Parameter] = []
@@ -75,6 +79,7 @@ class Handle:
         watcher = LoadWatcher(self)
         # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
         self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
+        self.trained.watch(model)
         if self.network.prices is not None:
             self.network.prices.listen(model)
         if self.inherited_execution is not None:
@@ -85,7 +90,7 @@ class Handle:
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""
         self.switch.claim(self.model)
-        self._remember_rewind()
+        remember_rewind(self)
         self.network.initialise(self.model, calibration)
         self._look_ahead()
 
@@ -154,6 +159,16 @@ class Handle:
         return self.method.rate(self.settings.progress(self.step))
 
     @property
+    def finished(self) -> bool:
+        """Whether :meth:`finish` took off what the method trained beside the weights."""
+        return self.method.ends and self.trained.weighting is None
+
+    @property
+    def penalty(self) -> float | None:
+        """The method's own term of the loss at the last step; None where it has none."""
+        return self.trained.penalty
+
+    @property
     def needs_missing_gradients(self) -> bool:
         """Whether the next backward must deliver gradients of missing weights: known before each step."""
         return self.window.is_open
@@ -168,6 +183,7 @@ class Handle:
         ``masked`` (dense compute), ``sparse`` (native kernels) or ``auto``: the faster, measured after the next training step. In mostly
         empty layers on sparse kernels SGD and AdamW touch present weights only, unless ``native_step`` is off.
         """
+        refuse_execution(self.method.name, self.trained.weighting, execution)
         self.switch.native_step = native_step
         self.switch.choose(execution, self.model)
         self.switch.follow(self.window.is_open)
@@ -218,12 +234,12 @@ class Handle:
             self.network.prices.take()
         if self.window.is_open:
             self.window.collect(self.optimizer)
+        # A fused optimizer unscales inside its step; what methods add has the gradient's true scale.
+        scale = getattr(self.optimizer, "grad_scale", None)
+        self.trained.pull(scale)
         for sparse in self.parameters:
             sparse.swap_in()
-        # A fused optimizer unscales inside its step; what methods add has the gradient's true scale.
-        self.network.each(
-            self.method.adjust, self.step, gradients=True, scale=getattr(self.optimizer, "grad_scale", None)
-        )
+        self.network.each(self.method.adjust, self.step, gradients=True, scale=scale)
         if self._due("instead"):
             self._update()
             self._withhold(p for group in self.optimizer.param_groups for p in group["params"])
@@ -245,14 +261,17 @@ class Handle:
         self._withheld = []
         for sparse in self.parameters:
             sparse.swap_out()
+        self.trained.step()
         self.network.each(self.method.perturb, self.step)
         for sparse in self.parameters:
             if sparse not in self._stepped:
                 sparse.mask_weight()
         self._stepped = []
         self.step += 1
-        self._remember_rewind()
-        if self._due("after"):
+        remember_rewind(self)
+        if self.method.outcome is not None and self.step == self.method.outcome.cuts_at(self.settings.steps):
+            self._cut(self.method.outcome)
+        elif self._due("after"):
             self._update()
         self._look_ahead()
 
@@ -264,7 +283,7 @@ class Handle:
         self._blank = []
 
     def _due(self, phase: str) -> bool:
-        clock = self.settings.clock
+        clock = None if self.finished else self.settings.clock
         return clock is not None and clock.when.phase == phase and clock.due(self.step)
 
     def _look_ahead(self) -> None:
@@ -277,6 +296,20 @@ class Handle:
         if update.layers:  # else all are frozen
             self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
         self.window.close(self.step)
+
+    def _cut(self, outcome: Outcome) -> None:
+        """Bring an outcome to its budget; the weights that stay are trained as they are from here on."""
+        update = self.network.open_update(self.step, self.network.counts_at(self.settings.density))
+        self.network.commit(update, outcome.cut(update), window_stays_open=False)
+        self.finish()
+
+    def finish(self) -> None:
+        """End the method: what it trained beside the weights goes, and a plain model with fixed masks is left, trainable as any other.
+
+        Outputs stay those of evaluation before. Methods that train nothing but weights and masks have nothing to end.
+        """
+        if self.method.ends and not self.finished:
+            self.trained.finish()
 
     def _withhold(self, parameters: Iterable[nn.Parameter]) -> None:
         """Parameters without a gradient are skipped by every optimizer; they get it back after the step."""
@@ -292,36 +325,11 @@ class Handle:
 
         Optimizer state is cleared and the step counter restarts. Returns False, changing nothing, once the target is reached.
         """
-        rounds = self.method.rounds
-        if rounds is None:
-            raise ConfigurationError(
-                f"method {self.method.name!r} has no rounds: rewind() belongs to lottery-ticket and han"
-            )
-        if self.nonzeros <= distributions.budget(self.settings.density, [self.numel]):
+        if not end_round(self):
             return False
-        if rounds.rewind and not self.rewind_weights:
-            raise StateError(f"nothing to rewind to yet: step {rounds.rewind_step} was not reached in the first round")
-        attach.refuse_replaced(self.model, self.parameters)
-        density = max(self.settings.density, rounds.keep ** (self.round + 1))
-        update = self.network.open_update(self.step, self.network.counts_at(density))
-        self.network.commit(update, self.method.update(update), window_stays_open=False)
-        self.round += 1
-        for name, tensor in self.model.state_dict().items():
-            if name in self.rewind_weights:
-                tensor.copy_(self.rewind_weights[name])
-        for sparse in self.parameters:
-            sparse.mask_weight()
-        self.optimizer.state.clear()
-        self.step = rounds.rewind_step if rounds.rewind else 0
         self.window.forget_schedule()
         self._look_ahead()
         return True
-
-    def _remember_rewind(self) -> None:
-        rounds = self.method.rounds
-        if rounds is not None and rounds.rewind and self.round == 0 and self.step == rounds.rewind_step:
-            # The whole state: running statistics of batch norm belong to the weights of their time.
-            self.rewind_weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     # ---------------------------------------------------------------------------------------------- state
 
@@ -354,22 +362,7 @@ class Handle:
     @torch.no_grad()
     def mask_(self, copied: nn.Module) -> nn.Module:
         """Mask a copy of the model in place: the average over time of sparse weights is not sparse by itself."""
-        parameters = dict(unwrap(copied).named_parameters())
-        # Averages wrap the model once or more ("module.", "module.module."); the shortest prefix that fits is the wrapper's.
-        fitting = [
-            name.removesuffix(self.parameters[0].name) for name in parameters if name.endswith(self.parameters[0].name)
-        ]
-        prefix = min(fitting, key=len, default="")
-        for sparse in self.parameters:
-            twin = parameters.get(prefix + sparse.name)
-            if twin is None or twin.shape != sparse.mask.shape:
-                raise StateError(
-                    f"the copy has no parameter {sparse.name} of shape {tuple(sparse.mask.shape)}: pass a copy of the same model"
-                )
-        for sparse in self.parameters:
-            twin = parameters[prefix + sparse.name]
-            twin.masked_fill_(~sparse.mask.to(twin.device), 0)
-        return copied
+        return mask_copy(self, copied)
 
     def detach(self) -> None:
         """Remove every hook: the model stays as it is and trains as an ordinary one from now on."""
@@ -377,6 +370,7 @@ class Handle:
             hook.remove()
         for sparse in self.parameters:
             sparse.detach()
+        self.trained.detach()
         if self.network.prices is not None:
             self.network.prices.stop()
         attach.release(self, self.optimizer)

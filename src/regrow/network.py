@@ -29,6 +29,7 @@ from regrow.topology.view import LayerView, Update
 
 if TYPE_CHECKING:
     from regrow.execution.prices import Prices
+    from regrow.trained import TrainedWeights
 
 
 class SparseNetwork:
@@ -48,6 +49,7 @@ class SparseNetwork:
         self._scales = momentum_scales(self.parameters)
         self.costs = [1.0] * len(layers)
         self.prices: Prices | None = None
+        self.trained: TrainedWeights | None = None
         self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
@@ -77,6 +79,7 @@ class SparseNetwork:
         layer = self.layers[index]
         sparse = self.of(layer)
         shown = self.mask(layer) if mask is None else mask
+        beside = None if self.trained is None else self.trained.side
         return LayerView(
             name=layer.name,
             index=index,
@@ -90,6 +93,8 @@ class SparseNetwork:
             momentum_scale=self._scales[sparse.name],
             cost=self.costs[index],
             memory=self.layer_memory[index],
+            side={} if beside is None else beside.layers[index],
+            shared={} if beside is None else beside.shared,
             ever_active=lambda: unpack(self.ever_masks[index], shown.shape).to(shown.device),
         )
 
@@ -131,9 +136,8 @@ class SparseNetwork:
         for layer, mask in zip(self.layers, masks, strict=True):
             self.mask(layer).copy_(mask)
         self.start_masks, self.ever_masks = [pack(m) for m in masks], [pack(m) for m in masks]
-        if method.shadow is not None:
-            for sparse in self.parameters:
-                sparse.theta = sparse.parameter.detach().clone()
+        if self.trained is not None:
+            self.trained.start()
         self._prepare()
         for sparse in self.parameters:
             sparse.mask_weight()
@@ -141,7 +145,7 @@ class SparseNetwork:
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
-        if self.settings.method.shadow is not None:
+        if self._has_theta:
             self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
         self.each(self.settings.method.prepare, step=0)
 
@@ -247,9 +251,11 @@ class SparseNetwork:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
             present = [count_of(self.mask(layer)) for layer in self.layers]
             self.counts = [taking_part.get(i, count) for i, count in enumerate(present)]
+        elif self.settings.method.outcome is not None:
+            self.counts = [count_of(self.mask(layer)) for layer in self.layers]
         self.memory = update.memory
         self.updates += 1
-        if self.settings.method.shadow is not None:
+        if self._has_theta:
             self._refresh_reach(update)
         for sparse in self.parameters:
             sparse.mask_weight()
@@ -293,8 +299,12 @@ class SparseNetwork:
         return view.memory["sign"].take(new) * grow.value
 
     def _refresh_reach(self, update: Update) -> None:
-        shadow = self.settings.method.shadow
-        marks = shadow.reach(update) if shadow and shadow.reach else [torch.ones_like(v.mask) for v in update.layers]
+        weighting = self.settings.method.weighting
+        marks = (
+            weighting.reach(update)
+            if weighting and weighting.reach
+            else [torch.ones_like(v.mask) for v in update.layers]
+        )
         for view, mark in zip(update.layers, marks, strict=True):
             sparse = self.of(self.layers[view.index])
             if sparse.reach is None:
@@ -328,12 +338,17 @@ class SparseNetwork:
         after = [count_of(mask) for mask in change.masks]
         total = sum(update.targets) if update.targets is not None else sum(view.nnz for view in update.layers)
         empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
-        broken = sum(after) > total if rule == "upper bound" else sum(after) != total and rule != "free"
+        held = rule != "free" and (rule != "outcome" or update.targets is not None)
+        broken = sum(after) > total if rule == "upper bound" else sum(after) != total and held
         if empty or broken:
             what = f"emptied layer {empty[0]}" if empty else f"left {sum(after)} weights where the budget is {total}"
             raise StateError(
                 f"method {name!r} {what} at topology update {self.updates}: its pieces break its budget rule ({rule})"
             )
+
+    @property
+    def _has_theta(self) -> bool:
+        return any(sparse.theta is not None for sparse in self.parameters)
 
     @property
     def _journal_every(self) -> int:

@@ -33,6 +33,7 @@ class SparseParameter:
         self.collecting = False
         self.incoming: Tensor | None = None
         self.theta: Tensor | None = None
+        self.shown: Callable[[], Tensor] | None = None
         self._arriving: tuple[Tensor, bool] | None = None
         self._masked: tuple[Tensor, int] | None = None
         self.reach: Tensor | None = None
@@ -45,8 +46,8 @@ class SparseParameter:
         frozen = not self.parameter.requires_grad
         self.parameter.requires_grad_(True)  # a copy of a layer that is frozen just now needs its hooks too
         hooks = [
-            self.parameter.register_hook(_weakly(self._announce)),
-            self.parameter.register_post_accumulate_grad_hook(_weakly(self._accumulated)),
+            self.parameter.register_hook(weakly(self._announce)),
+            self.parameter.register_post_accumulate_grad_hook(weakly(self._accumulated)),
         ]
         self.parameter.requires_grad_(not frozen)
         return hooks
@@ -107,9 +108,9 @@ class SparseParameter:
         return torch.empty_like(self.parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor.detach())
 
     def mask_weight(self) -> None:
-        """w <- w * mask, or theta * mask."""
+        """w <- w * mask; for shadow weights theta * mask, or what the method shows of theta."""
         if self.theta is not None:
-            self.parameter.data.copy_(self.theta)
+            self.parameter.data.copy_(self.theta if self.shown is None else self.shown())
         mask_(self.parameter, self._bytes)
         self.mark_clean()
 
@@ -147,7 +148,8 @@ class SparseParameter:
     def misfit(self) -> int:
         """How many weights are not what the mask (and the shadow weights, where there are any) make them."""
         if self.theta is not None:
-            return int((self.parameter.data != self.theta * self.mask).count_nonzero())
+            shown = self.theta if self.shown is None else self.shown()
+            return int((self.parameter.data != shown * self.mask).count_nonzero())
         return int(((self.parameter.data != 0) & ~self.mask).count_nonzero())
 
     def receive(self) -> None:
@@ -216,7 +218,7 @@ class SparseParameter:
         mask_(grad, self._bytes if self.reach is None else self.reach.view(torch.uint8))
 
 
-def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+def weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
     """The garbage collector does not see through hooks on tensors: a strong reference would keep every parameter alive."""
     reference = weakref.WeakMethod(method)
 

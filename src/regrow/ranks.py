@@ -31,6 +31,11 @@ class Ranks:
         running = dist.is_available() and dist.is_initialized() and not self._alone
         return dist.get_world_size(self.group) if running else 1
 
+    @property
+    def rank(self) -> int:
+        """Which of them this process is."""
+        return dist.get_rank(self.group) if self.size > 1 else 0
+
     def average(self, tensor: Tensor) -> Tensor:
         """Mean over ranks, in place, in the order of DistributedDataParallel: divide, then sum."""
         if self.size > 1:

@@ -22,6 +22,12 @@ class Settings:
     window_tolerance: float
     pure_gradient: bool
     options: dict[str, Any] = field(default_factory=dict)
+    samples: int | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps of the whole run, where the method has a schedule and the user said."""
+        return self.clock.steps if self.clock else None
 
     def progress(self, step: int) -> float:
         """Share of the run done; 0 where masks are fixed or the length is unknown."""
@@ -29,6 +35,8 @@ class Settings:
 
     def density_at(self, progress: float) -> float:
         """The density the method's schedule prescribes; the target density where it has none."""
+        if self.method.outcome is not None:
+            return 1.0  # until the method has learnt which weights to keep
         schedule = self.method.density
         return schedule(self.density)(progress) if schedule else self.density
 

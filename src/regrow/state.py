@@ -70,6 +70,8 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
         "parameters": {sparse.name: _tensors(sparse) for sparse in handle.parameters},
         "window_steps": {sparse.name: sparse.moments.seen for sparse in handle.parameters},
         "execution": handle.switch.state(),
+        "side": handle.trained.state(),
+        "finished": handle.finished,
         "measured_costs": None if handle.network.prices is None else handle.network.prices.state(),
     }
 
@@ -101,6 +103,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.theta, sparse.reach = saved.get("theta"), saved.get("reach")
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
+    handle.trained.restore(state.get("side"), state.get("finished", False))
     if handle.network.prices is not None:
         handle.network.prices.restore(state.get("measured_costs"))
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came

@@ -22,14 +22,14 @@ NAMES = [
     "sparsify",
 ]
 HANDLE = [
-    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "initialise",
+    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "finish", "finished", "initialise",
     "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
-    "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "plan", "prune_rate", "rewind",
+    "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "penalty", "plan", "prune_rate", "rewind",
     "state_dict", "updates",
 ]  # fmt: skip
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",
-    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "costs", "execution", "native_step",
+    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "samples", "costs", "execution", "native_step",
     "process_group", "options",
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from regrow.methods import (
     deep_r,
     dense,
+    dns,
     dsr,
     gradual,
     granet,
@@ -11,6 +12,7 @@ from regrow.methods import (
     itop,
     lottery,
     mest,
+    movement,
     rigl,
     set_,
     snfs,
@@ -20,15 +22,16 @@ from regrow.methods import (
     sr_ste,
     srigl,
     static,
+    str_,
     synflow,
     top_kast,
 )
-from regrow.methods.method import METHODS, Method, Rounds, Shadow, StepView, build, register
+from regrow.methods.method import METHODS, Method, Rounds, StepView, build, register
 
 for _module in (
     sparse_momentum, set_, dsr, deep_r, soft_deep_r, snip, static, dense, rigl, snfs, itop, granet, mest, top_kast, srigl,
-    grasp, synflow, gradual, han, lottery, sr_ste,
+    grasp, synflow, gradual, han, lottery, sr_ste, movement, str_, dns,
 ):  # fmt: skip
     register(_module.method)
 
-__all__ = ["METHODS", "Method", "Rounds", "Shadow", "StepView", "build", "register"]
+__all__ = ["METHODS", "Method", "Rounds", "StepView", "build", "register"]

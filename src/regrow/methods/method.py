@@ -15,14 +15,16 @@ from regrow.scope import Layer
 from regrow.topology.cycle import Change, rewire
 from regrow.topology.grow import Grow
 from regrow.topology.initial import Initial, at_random
+from regrow.topology.outcome import Outcome
 from regrow.topology.prune import Prune, Pruning
 from regrow.topology.redistribute import Redistribute, Share
 from regrow.topology.schedule import Curve, When, constant
 from regrow.topology.score import Score
 from regrow.topology.view import Need, Update, needs_of
+from regrow.weighting import Weighting
 
 _NO_PRUNING = constant(0.0)
-BudgetRule = Literal["constant", "schedule", "upper bound", "free"]
+BudgetRule = Literal["constant", "schedule", "upper bound", "free", "outcome"]
 
 
 @dataclass(eq=False)
@@ -50,16 +52,6 @@ class StepView:
 
 
 @dataclass(frozen=True)
-class Shadow:
-    """Weights beyond the mask are kept and trained: forward uses ``theta * mask``, the optimizer updates theta.
-
-    ``reach`` marks the weights that receive gradients at an update; ``None`` means all of them.
-    """
-
-    reach: Callable[[Update], list[Tensor]] | None = None
-
-
-@dataclass(frozen=True)
 class Rounds:
     """Repeated train-prune rounds: each keeps ``keep`` of the present weights until the target density is reached.
 
@@ -80,6 +72,8 @@ class Method:
     ``fixed_counts`` prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
     ``adjust`` and ``perturb`` run before and after each optimizer step; ``prepare`` fills a layer's memory at the start.
     ``pure_gradient`` scores by an own average of the gradient.
+    ``weighting`` says what is trained where that is more than the present weights, ``outcome`` which masks follow from it where the
+    density is a result (budget rule ``outcome``).
     """
 
     name: str
@@ -102,7 +96,8 @@ class Method:
     calibration: Literal["loss", "input", None] = None
     fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
     own_density: float | None = None
-    shadow: Shadow | None = None
+    weighting: Weighting | None = None
+    outcome: Outcome | None = None
     rounds: Rounds | None = None
     prepare: Callable[[StepView], None] | None = None
     adjust: Callable[[StepView], None] | None = None
@@ -125,6 +120,16 @@ class Method:
             self.rewire,
         )
         return frozenset().union(self.extra_needs, *(needs_of(piece) for piece in pieces))
+
+    @property
+    def free_of_density(self) -> bool:
+        """Whether the method takes no density: it has one by construction, or it comes out of training."""
+        return self.fixed_counts is not None or (self.outcome is not None and not self.outcome.exact)
+
+    @property
+    def ends(self) -> bool:
+        """Whether ``handle.finish()`` leaves less than the method trains."""
+        return self.weighting is not None and (self.weighting.ends or self.outcome is not None)
 
     @property
     def only_removes(self) -> bool:
@@ -182,7 +187,16 @@ _ARGUMENTS = {
     "window_tolerance": "--window-tolerance, or window_tolerance in section [sparse]",
     "costs": "--costs, or costs in section [sparse]",
 }
-_ONLY_IN_PYTHON = ("steps_per_epoch", "calibration", "native_step", "process_group", "prune", "redistribute", "grow")
+_ONLY_IN_PYTHON = (
+    "steps_per_epoch",
+    "calibration",
+    "samples",
+    "native_step",
+    "process_group",
+    "prune",
+    "redistribute",
+    "grow",
+)
 
 Factory = Callable[..., Method]
 METHODS: dict[str, Factory] = {}

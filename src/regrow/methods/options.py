@@ -44,6 +44,17 @@ def stages(name: str, value: Sequence[float]) -> None:
         raise ConfigurationError(f"{name} must be increasing shares of the run between 0 and 1, got {value!r}")
 
 
+def finetune(budget: str, steps: int) -> int | None:
+    """Steps with fixed masks at the end of a run that is cut to its budget; None where its density is an outcome."""
+    one_of("budget", budget, ("outcome", "exact"))
+    at_least("finetune_steps", steps, 0)
+    if budget == "exact":
+        return int(steps)
+    if steps:
+        raise ConfigurationError("finetune_steps come after the cut to a budget: say budget='exact' too")
+    return None
+
+
 def one_of(name: str, value: str, valid: Collection[str]) -> None:
     """Refuse an unknown choice, naming the nearest."""
     if value not in valid:

@@ -8,11 +8,12 @@ from regrow import randomness
 from regrow.errors import ConfigurationError
 from regrow.methods import options
 from regrow.methods.deep_r import fix_signs, pull_to_zero, sign_of
-from regrow.methods.method import Method, Shadow, StepView
+from regrow.methods.method import Method, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.schedule import When
 from regrow.topology.select import largest
 from regrow.topology.view import Update
+from regrow.weighting import Weighting
 
 
 def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
@@ -57,7 +58,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         paper="Bellec et al.",
         year=2018,
         summary="as DEEP-R, but dormant weights walk at random and return by themselves",
-        shadow=Shadow(reach=lambda update: [layer.mask for layer in update.layers]),
+        weighting=Weighting(reach=lambda update: [layer.mask for layer in update.layers]),
         prepare=prepare,
         adjust=pull_to_zero(l1),
         perturb=walk,

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from regrow.errors import ConfigurationError
 from regrow.methods import options
-from regrow.methods.method import Method, Shadow, StepView
+from regrow.methods.method import Method, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import Setup
 from regrow.topology.schedule import When
 from regrow.topology.view import LayerView, Update
+from regrow.weighting import Weighting
 
 
 def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
@@ -57,7 +58,7 @@ def method(n: int = 2, m: int = 4, decay: float = 2e-4) -> Method:
         initial=first,
         fixed_counts=counts,
         own_density=n / m,
-        shadow=Shadow(),
+        weighting=Weighting(),
         adjust=refine,
         rewire=again,
         when=When(1, journal_every=100),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from regrow.methods import options
-from regrow.methods.method import Method, Shadow, StepView
+from regrow.methods.method import Method, StepView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import by_magnitude
 from regrow.topology.schedule import When
 from regrow.topology.score import magnitude
 from regrow.topology.select import largest
 from regrow.topology.view import Update
+from regrow.weighting import Weighting
 
 
 def method(exploration: float = 0.3, penalty: float = 1e-4) -> Method:
@@ -48,7 +49,7 @@ def method(exploration: float = 0.3, penalty: float = 1e-4) -> Method:
         year=2020,
         summary="forward with the largest weights, backward with a larger set",
         initial=by_magnitude,
-        shadow=Shadow(reach=widest),
+        weighting=Weighting(reach=widest),
         adjust=explore,
         rewire=_largest_theta,
         when=When(100),

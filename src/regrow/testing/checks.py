@@ -23,6 +23,7 @@ from regrow.testing.trial import (
     flatten,
     one_weight_each,
 )
+from regrow.topology.distribution import budget
 from regrow.topology.journal import Record, distance
 
 Check = Callable[[Subject], None]
@@ -112,7 +113,7 @@ def check_weights_outside_masks(subject: Subject) -> None:
 
 def check_missing_state(subject: Subject) -> None:
     """Optimizer state of missing weights is zero (methods with shadow weights train those too and are exempt)."""
-    if subject.recipe.shadow is not None:
+    if subject.recipe.weighting is not None:
         return
     for make in (OPTIMIZERS["SGD with weight decay"], OPTIMIZERS["Adam"]):
         for state in Trial(subject, optimizer=make).run():
@@ -125,7 +126,7 @@ def check_missing_state(subject: Subject) -> None:
 def check_grown_weights(subject: Subject) -> None:
     """Grown weights start at their declared value, and their momentum at zero or at the momentum the window saw."""
     grow = subject.recipe.grow
-    if subject.recipe.shadow is not None or subject.recipe.rounds is not None:
+    if subject.recipe.weighting is not None or subject.recipe.rounds is not None:
         return
     trial = Trial(subject)
     dense = _DenseMomentum(trial, 0.9)
@@ -285,6 +286,9 @@ def _within_budget(trial: Trial, when: str) -> None:
     rule, count, allowed = trial.handle.method.budget, trial.handle.nonzeros, trial.prescribed()
     if rule == "upper bound":
         assert count <= allowed, f"{count} weights {when}, at most {allowed} allowed"
+    elif rule == "outcome":
+        allowed = budget(trial.handle.settings.density, [mask.numel() for mask in trial.handle.masks.values()])
+        assert not trial.handle.finished or count == allowed, f"{count} weights {when}, the cut was to {allowed}"
     elif rule != "free":
         assert count == allowed, f"{count} weights {when}, the budget rule ({rule}) prescribes {allowed}"
         assert trial.handle.budget == allowed, f"handle.budget says {trial.handle.budget} {when}, not {allowed}"

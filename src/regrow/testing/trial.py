@@ -18,6 +18,7 @@ from regrow.topology.distribution import budget
 
 STEPS = 12
 UPDATE_EVERY = 2
+SAMPLES = 100
 MakeModel = Callable[[], nn.Module]
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 
@@ -108,10 +109,11 @@ class Trial:
             self.model,
             self.optimizer,
             subject.method,
-            density=None if recipe.fixed_counts is not None else subject.density if density is None else density,
+            density=None if recipe.free_of_density else subject.density if density is None else density,
             steps=STEPS,
             update_every=UPDATE_EVERY,
             calibration=calibrations[recipe.calibration],
+            samples=SAMPLES,
             process_group=process_group,
             **dict(subject.options),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar, get_args
@@ -71,6 +71,8 @@ class LayerView:
     momentum_scale: float = 1.0
     cost: float = 1.0
     memory: dict[str, Tensor] = field(default_factory=dict)
+    side: Mapping[str, Tensor] = field(default_factory=dict)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
     ever_active: Callable[[], Tensor] | None = None
     removed: int = 0
 

@@ -28,7 +28,7 @@ def plan_of(config: Config) -> Plan:
         network,
         build_optimizer(network, config),
         "static" if absent else method,
-        density=None if method.fixed_counts is not None else config.sparse.density,
+        density=None if method.free_of_density else config.sparse.density,
         # The table shows the start: any run long enough for the method's schedule will do.
         steps=1000,
         update_every=1,

@@ -143,7 +143,7 @@ def sparsify_as_configured(
         network,
         optimizer,
         method,
-        density=None if method.fixed_counts is not None else sparse.density,
+        density=None if method.free_of_density else sparse.density,
         steps=config.epochs * steps_per_epoch,
         steps_per_epoch=steps_per_epoch,
         update_every=sparse.update_every or None,
