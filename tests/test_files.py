@@ -1,6 +1,9 @@
 """Files that are whole or absent."""
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,62 @@ def test_cache_root(monkeypatch, tmp_path):
     assert files.cache_root() == tmp_path
     monkeypatch.delenv("REGROW_CACHE")
     assert files.cache_root() == Path.home() / ".cache" / "regrow"
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    (tmp_path / ".a.txt.tmp").symlink_to(treasure)
+    files.write_atomically(tmp_path / "a.txt", b"new")
+    assert treasure.read_text() == "mine"
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "treasure"]
+
+
+@pytest.mark.parametrize("write", [files.write_through, files.append])
+def test_links_are_never_written_through(write, tmp_path):
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    (tmp_path / "link").symlink_to(treasure)
+    with pytest.raises(OSError, match="link"):
+        write(tmp_path / "link", b"new")
+    assert treasure.read_text() == "mine"
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from regrow import files
+path = Path(sys.argv[1])
+path.touch()
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for write in (files.append, lambda path, content: files.write_through(path.with_name("new"), content)):
+    try:
+        write(path, bytes(5000))
+    except OSError as error:
+        print(error.errno, error.filename)
+"""
+
+
+def test_limits_name_the_file(tmp_path):
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "old")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines == [f"{errno.EFBIG} {tmp_path / 'old'}", f"{errno.EFBIG} {tmp_path / 'new'}"]
+
+
+def test_append_needs_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.append(tmp_path / "gone", b"x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_removing_a_link_keeps_what_it_points_to(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for name in ("link", "gone"):
+        files.remove(tmp_path / name)
+    assert os.listdir(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").exists()
+    files.remove(tmp_path / "folder")
+    assert not list(tmp_path.iterdir())

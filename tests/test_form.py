@@ -14,7 +14,7 @@ KEYS = (
 )  # fmt: skip
 HARMLESS = [
     ("execution", None), ("measured_costs", None), ("measured_costs", {}), ("measured_costs", {"a": 1}), ("rewind_weights", {}),
-    ("layer_memory", {}), ("memory", {}), ("memory", {"a": 1}), ("journal", []),
+    ("layer_memory", {}), ("memory", {}), ("memory", {"a": 1}), ("journal", []), ("journal", None),
 ]  # fmt: skip
 
 

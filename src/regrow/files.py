@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, flush to disk, rename: a reader sees the old file or the new one, never a part."""
     beside = path.with_name(f".{path.name}.tmp")
     try:
+        beside.unlink(missing_ok=True)  # of a killed process, or a link that somebody put there
         write_through(beside, content)
         os.replace(beside, path)
     except OSError as error:
@@ -50,21 +52,52 @@ def held(folder: Path, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Give the system's errors the file's name, which those of writing lack: a full disk, a limit on sizes."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_through(path: Path, content: bytes) -> None:
-    """Write and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a new file and wait until the disk has it. Whatever stands in its place, a link above all, is an error."""
+    with named(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def append(path: Path, content: bytes, sync: bool = False) -> None:
+    """Add to a file that must be there, and be no link; where asked, wait until the disk has it."""
+    with named(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
+        with open(descriptor, "ab") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder with all in it, or a link, which is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
     """Make renames in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with named(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def checksum(content: bytes) -> str:

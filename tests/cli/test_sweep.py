@@ -13,7 +13,7 @@ from regrow.cli.main import main
 from regrow.config import override
 from regrow.experiments.grid import expand
 from regrow.experiments.rows import read_runs
-from regrow.training.metrics import read_rows
+from regrow.training.ledger import read_rows
 from tests.experiments.fakes import FakeExecutor, finish
 
 

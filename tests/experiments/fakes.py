@@ -30,6 +30,7 @@ def finish(job, folder, error=2.0, **extra):
         "identity": job.config.identity(),
         **extra,
     }
+    result = {key: None if value != value else value for key, value in result.items()}  # no run writes NaN
     (home / "result.json").write_text(json.dumps(result))
     machine = {"threads": 1, "processor": "a processor", "torch": "2.13.0", "regrow": "0.1.0"}
     (home / "environment.json").write_text(json.dumps(machine))

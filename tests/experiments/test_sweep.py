@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from regrow.errors import CheckpointWarning
 from regrow.experiments import sweep as module
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import read_runs
@@ -54,7 +55,9 @@ class TestSweep:
         finish(JOBS[1], tmp_path)
         home = tmp_path / JOBS[2].key
         home.mkdir()
-        (home / "metrics.jsonl").write_text('{"epoch": 0.75, "step": 27}\n')
+        (home / "metrics.jsonl").write_text(
+            '{"kind": "train", "epoch": 0.75, "step": 27, "loss": 1.0, "accuracy": 0.5}\n'
+        )
         watch = Watch()
         sweep(JOBS, tmp_path, FakeExecutor(), watch)
         assert watch.begun == (1, 3, 0.75)
@@ -240,7 +243,8 @@ class TestState:
         assert fraction(job, tmp_path) == 0.0
         home = tmp_path / job.key
         home.mkdir()
-        rows = [{"epoch": 0.5, "step": 10}, {"epoch": 1.0, "step": 20}]
+        about = {"kind": "train", "loss": 1.0, "accuracy": 0.5}
+        rows = [{**about, "epoch": 0.5, "step": 10}, {**about, "epoch": 1.0, "step": 20}]
         (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert fraction(job, tmp_path) == 0.25
         for steps, share in ((40, 0.5), (10, 1.0), (400, 0.25)):
@@ -248,8 +252,34 @@ class TestState:
             (tmp_path / short.key).mkdir()
             (tmp_path / short.key / "metrics.jsonl").write_text((home / "metrics.jsonl").read_text())
             assert fraction(short, tmp_path) == share
-        (home / "metrics.jsonl").write_text('{"epoch": 0.5}\n{"epo')
+        (home / "metrics.jsonl").write_text(json.dumps(rows[0]) + '\n{"epo')
         assert fraction(job, tmp_path) == 0.125, "half a line is being written"
 
     def test_outcomes_compare(self):
         assert Outcome(JOBS[0], 1.0) == Outcome(JOBS[0], 1.0)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"identity": 3, "steps": []}'])
+    def test_a_damaged_result_is_named_and_its_run_repeated(self, content, tmp_path):
+        finish(JOBS[0], tmp_path)
+        (tmp_path / JOBS[0].key / "result.json").write_bytes(content)
+        executor = FakeExecutor()
+        with pytest.warns(CheckpointWarning, match=r"result\.json is damaged"):
+            sweep(JOBS[:1], tmp_path, executor)
+        assert executor.ran == JOBS[:1]
+        assert len(read_runs(tmp_path / "runs.csv")) == 1
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"{}"])
+    def test_a_damaged_environment_does_not_stop_a_sweep(self, content, tmp_path):
+        for job in JOBS[:2]:
+            finish(job, tmp_path)
+        (tmp_path / JOBS[0].key / "environment.json").write_bytes(content)
+        (tmp_path / JOBS[0].key / "speed.jsonl").write_bytes(b"\xff\n" + content)
+        with pytest.warns() as told:
+            sweep(JOBS[:2], tmp_path, FakeExecutor())
+        named = " ".join(str(warning.message) for warning in told)
+        assert "speed.jsonl is damaged" in named
+        assert ("environment.json is damaged" in named) == (content != b"{}")
+        rows = read_runs(tmp_path / "runs.csv")
+        assert sorted(row["processor"] for row in rows) == ["", "a processor"]

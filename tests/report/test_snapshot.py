@@ -7,6 +7,7 @@ from torch import nn
 
 from regrow import models
 from regrow.config import Data, to_toml
+from regrow.errors import CheckpointWarning
 from regrow.models.registry import ModelInfo
 from regrow.report.reading import read_run
 from regrow.report.snapshot import _dataset, take
@@ -72,13 +73,15 @@ def test_without_the_data_the_published_form_is_used(editable, monkeypatch, tmp_
     monkeypatch.delenv("REGROW_DATA", raising=False)
     config = replace(read_config(editable), data=Data("mnist", batch=600))
     (editable / "config.toml").write_text(to_toml(config))
-    shot = take(read_run(editable))
+    with pytest.warns(CheckpointWarning, match="not that of the checkpoints"):
+        shot = take(read_run(editable))
     assert len(shot.rows) == 3
     assert all(row.input_density is None for row in shot.rows)
     assert "cannot be read here" in shot.notices[0]
     config = replace(config, data=Data(str(tmp_path / "gone"), batch=600), model="lenet5")
     (editable / "config.toml").write_text(to_toml(config))
-    shot = take(read_run(editable))
+    with pytest.warns(CheckpointWarning, match="not that of the checkpoints"):
+        shot = take(read_run(editable))
     assert shot.rows == []
     assert "shape is unknown" in shot.notices[1]
 

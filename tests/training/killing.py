@@ -19,7 +19,7 @@ import torch
 
 from regrow import files
 from regrow.network import SparseNetwork
-from regrow.training import checkpoint, metrics
+from regrow.training import checkpoint, ledger, metrics
 from regrow.training.main import STOPPED, train
 from tests.training import tiny
 
@@ -66,8 +66,9 @@ def watch_everything(fate):
     fate.watch(files, "write_through")
     fate.watch(checkpoint.os, "rename")
     fate.watch(files.os, "replace")
-    fate.watch(checkpoint.shutil, "rmtree")
-    fate.watch(metrics.MetricLog, "_append")
+    fate.watch(files.shutil, "rmtree")
+    fate.watch(ledger, "append")
+    fate.watch(metrics, "append")
     fate.watch(SparseNetwork, "commit")
     fate.watch(SparseNetwork, "_write")
 

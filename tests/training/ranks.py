@@ -23,8 +23,8 @@ import regrow
 from regrow.config import Sparse
 from regrow.execution import native
 from regrow.training import processes as groups
+from regrow.training.ledger import read_rows
 from regrow.training.main import train
-from regrow.training.metrics import read_rows
 from regrow.training.run import Run
 from regrow.training.traffic import SparseTraffic
 from tests.training import tiny

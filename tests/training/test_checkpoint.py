@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regrow.errors import StateError
+from regrow.errors import CheckpointWarning, StateError
+from regrow.files import checksum
 from regrow.training import checkpoint
-from regrow.training.checkpoint import Checkpoints, join, read, split
+from regrow.training.checkpoint import Checkpoints, DamageError, join, read, split
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
 
@@ -240,3 +241,113 @@ def test_folders_with_other_names_are_ignored(tmp_path):
     assert checkpoints.latest() == (3, {"step": 3})
     assert [path.name for path in checkpoints.paths()] == ["step-00000002", "step-00000003"]
     assert (tmp_path / "step-foo").is_dir()
+
+
+def test_a_renamed_checkpoint_is_refused_and_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (10, 20):
+        checkpoints.save(step, {"step": step})
+    os.rename(tmp_path / "step-00000020", tmp_path / "step-00000072")
+    with pytest.raises(StateError, match=r"step-00000072 holds step 20: give its folder the name step-00000020 again"):
+        checkpoints.latest()
+    assert len(checkpoints.paths()) == 2
+
+
+def test_a_checkpoint_that_cannot_be_opened_stops_and_is_kept(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(step, {"step": step})
+    original = Path.read_bytes
+
+    def refuse(path):
+        if "step-00000002" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(
+        StateError, match=r"step-00000002 cannot be opened \(Permission denied\): make its files readable"
+    ):
+        checkpoints.latest()
+    assert len(checkpoints.paths()) == 2
+
+
+def forge(path, **contents):
+    """Files of a checkpoint replaced, with the right checksums."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    for name, content in contents.items():
+        file = {"state": "state.json", "tensors": "tensors.safetensors"}[name]
+        (path / file).write_bytes(content)
+        manifest["sha256"][file] = checksum(content)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 200_000, b"[]", b"null", b'{"w": {"$tensor": "t9"}}', b'{"w": {"$tensor": []}}']
+)
+def test_a_forged_state_is_damage(tmp_path, content):
+    path = Checkpoints(tmp_path).save(1, {"w": torch.ones(2)})
+    forge(path, state=content)
+    with pytest.raises(DamageError, match="cannot be read"):
+        read(path)
+
+
+def test_a_folder_or_a_pipe_in_place_of_a_file_is_damage(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step, make in ((1, os.mkdir), (2, os.mkfifo)):
+        path = checkpoints.save(step, {"w": torch.ones(2)})
+        os.remove(path / "state.json")
+        make(path / "state.json")
+        with pytest.raises(DamageError, match=r"state\.json is no file"):
+            read(path)
+
+
+def test_checkpoints_that_are_a_link_are_refused_and_nothing_is_removed(tmp_path):
+    other = tmp_path / "other"
+    (other / ".unfinished-1").mkdir(parents=True)
+    (tmp_path / "checkpoints").symlink_to(other)
+    with pytest.raises(StateError, match=r"is a link.*--out"):
+        Checkpoints(tmp_path / "checkpoints").clean()
+    assert (other / ".unfinished-1").is_dir()
+
+
+def test_links_among_checkpoints_are_removed_not_followed(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").touch()
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(1, {"step": 1})
+    (folder / ".unfinished-x").symlink_to(other)
+    (folder / "step-00000005").symlink_to(other)
+    (folder / "step-00000006").touch()
+    checkpoints.clean()
+    with pytest.warns(CheckpointWarning):
+        assert checkpoints.latest()[0] == 1
+    checkpoints.drop_after(1)
+    assert os.listdir(folder) == ["step-00000001"]
+    assert (other / "file").exists()
+
+
+def test_without_memory_the_checkpoint_is_named(tmp_path, monkeypatch):
+    class PanicException(BaseException):  # as safetensors raises it
+        pass
+
+    def panic(_):
+        raise PanicException("out of memory")
+
+    monkeypatch.setattr(checkpoint, "serialise_tensors", panic)
+    with pytest.raises(OSError, match=r"cannot be written \(Cannot allocate memory\): '.*step-00000003'"):
+        Checkpoints(tmp_path).save(3, {"w": torch.ones(2)})
+    assert not os.listdir(tmp_path)
+
+
+def test_a_full_disk_names_the_checkpoint_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, content):
+        path.write_bytes(content[:3])
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint, "write_through", full)
+    with pytest.raises(OSError, match=r"cannot be written \(No space left on device\): '.*/step-00000002'"):
+        Checkpoints(tmp_path).save(2, {"a": 2})
+    assert not os.listdir(tmp_path)

@@ -19,8 +19,8 @@ from torch import nn
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.execution import measure, native
+from regrow.training.ledger import read_rows
 from regrow.training.main import STOPPED
-from regrow.training.metrics import read_rows
 from regrow.training.run import Run
 from regrow.training.view import PlainView
 from tests.execution.automatic import SPARSE_WINS, Stopwatch

@@ -17,7 +17,7 @@ from regrow.errors import MissingPackageError
 from regrow.execution import measure, native
 from regrow.topology.journal import LayerRecord, Record
 from regrow.training import view as views
-from regrow.training.metrics import read_rows
+from regrow.training.ledger import read_rows
 from regrow.training.run import Run
 from regrow.training.view import LiveView, PlainView, TensorBoardView, make_view, update_lines
 from tests.execution.automatic import SPARSE_WINS, Stopwatch

@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regrow.analysis.speedup import ESTIMATES
 from regrow.config import Config, changes
-from regrow.errors import StateError
+from regrow.errors import CheckpointWarning, StateError
 from regrow.experiments.columns import write_table
 from regrow.files import held
-from regrow.training.metrics import DIVERGED, at_chance, read_rows
+from regrow.training.forms import is_ending, is_speed_row, read_json
+from regrow.training.ledger import read_rows
+from regrow.training.metrics import DIVERGED, at_chance
+from regrow.training.provenance import read_environment
 
 _SPEEDUPS = tuple(f"speedup_{name}" for name in ESTIMATES)
 COLUMNS = (
@@ -77,10 +81,15 @@ def learned(row: Row) -> bool:
 def ending_of(config: Config, home: Path) -> dict[str, Any] | None:
     """What a run left at its end, a result or the note that it diverged; None before, and where more patience is asked than it had."""
     for name in ("result.json", DIVERGED):
-        if (home / name).is_file():
-            found = json.loads((home / name).read_text())
+        try:
+            found = read_json(home / name, is_ending)
+        except StateError as error:
+            # The run itself is whole in its checkpoints: repeated, it writes the file anew.
+            warnings.warn(str(error), CheckpointWarning, stacklevel=2)
+            continue
+        if found is not None and found["identity"] == config.identity():
             spent = found.get("patience", 0)
-            if found["identity"] == config.identity() and (not spent or 0 < config.patience <= spent):
+            if not spent or 0 < config.patience <= spent:
                 return found
     return None
 
@@ -90,26 +99,30 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
     result = ending_of(config, home)
     if result is None:
         raise StateError(f"the run in {home} has not ended")
-    environment = json.loads((home / "environment.json").read_text())
-    speedups, timed = result.get("speedup") or {}, read_rows(home / "speed.jsonl")
+    environment = read_environment(home / "environment.json")
+    speedups, timed = result.get("speedup") or {}, read_rows(home / "speed.jsonl", is_speed_row)
     return {
         **setting_of(config),
         "seed": config.seed,
         "steps": result["steps"],
         "execution": config.sparse.execution,
-        "test_error": round(result.get("test_error", math.nan), 6),
+        "test_error": round(_number(result.get("test_error")), 6),
         # Results from before it was counted: fully sparse networks have none.
         "dense_weights": result.get("dense_weights", 0 if config.sparse.scope == "fully-sparse" else None),
         **{
             key: result.get(key)
             for key in ("test_accuracy", "test_top5", "nonzeros", "weights", "macs_share", "identity")
         },
-        **{key: round(sum(row[key] for row in timed), 2) for key in ("seconds", "processor_seconds")},
-        **{key: environment[key] for key in ("threads", "torch", "regrow")},
-        "processor": environment.get("gpu") or environment["processor"],
+        **{key: round(sum(row.get(key, 0) for row in timed), 2) for key in ("seconds", "processor_seconds")},
+        **{key: environment.get(key) for key in ("threads", "torch", "regrow")},
+        "processor": environment.get("gpu") or environment.get("processor"),
         "code": result.get("code", environment.get("code")),
         **{f"speedup_{name}": speedups.get(name) for name in ESTIMATES},
     }
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def read_runs(path: Path) -> list[dict[str, str]]:

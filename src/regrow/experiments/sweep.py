@@ -7,7 +7,6 @@ configuration. Rows of finished runs are collected in ``runs.csv``.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +25,8 @@ from regrow.errors import DivergenceError
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
+from regrow.training.forms import is_metrics_row
+from regrow.training.ledger import last_row
 
 ATTEMPTS = 2
 OUTPUT = "output.txt"
@@ -228,12 +229,9 @@ def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
 
 def fraction(job: Job, folder: Path) -> float:
     """How far an unfinished run has come, from its last row of metrics."""
-    metrics = folder / job.key / "metrics.jsonl"
-    text = metrics.read_text() if metrics.is_file() else ""
-    whole = text[: text.rfind("\n") + 1].splitlines()  # a last line without its end is being written
-    if not whole:
+    last, config = last_row(folder / job.key / "metrics.jsonl", is_metrics_row), job.config
+    if last is None:
         return 0.0
-    last, config = json.loads(whole[-1]), job.config
     return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))
 
 

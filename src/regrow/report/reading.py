@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,10 @@ from typing import Any
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.topology.journal import Record
-from regrow.training.metrics import DIVERGED, read_rows
+from regrow.training.forms import is_ending, is_metrics_row, is_number, is_speed_row, read_json
+from regrow.training.ledger import read_rows
+from regrow.training.metrics import DIVERGED, is_record
+from regrow.training.provenance import read_environment
 from regrow.training.stored import read_config
 
 Row = dict[str, Any]
@@ -38,7 +40,7 @@ class RunFiles:
     def steps_per_epoch(self) -> int | None:
         """Optimizer steps in an epoch, from the first row that has both counts."""
         for row in self.metrics:
-            if row["epoch"]:
+            if row["epoch"] > 0 and is_number(row["step"] / row["epoch"]):
                 return round(row["step"] / row["epoch"])
         return None
 
@@ -53,7 +55,7 @@ class RunFiles:
     @property
     def journals_all(self) -> bool:
         """Whether the journal has every topology update; methods that rewire in each step record only some."""
-        return len(self.journal) >= max((row["updates"] for row in self.metrics), default=0)
+        return len(self.journal) >= max((row.get("updates", 0) for row in self.metrics), default=0)
 
     def rows(self, kind: str) -> list[Row]:
         """The metrics of one kind: ``train``, ``validation`` or ``test``."""
@@ -67,19 +69,10 @@ def read_run(folder: Path) -> RunFiles:
     return RunFiles(
         folder=folder,
         config=read_config(folder),
-        environment=_read_json(folder / "environment.json") or {},
-        metrics=read_rows(folder / "metrics.jsonl"),
-        journal=[Record.from_dict(row) for row in read_rows(folder / "topology.jsonl")],
-        speed=read_rows(folder / "speed.jsonl"),
-        result=_read_json(folder / "result.json"),
-        diverged=_read_json(folder / DIVERGED),
+        environment=read_environment(folder / "environment.json"),
+        metrics=read_rows(folder / "metrics.jsonl", is_metrics_row),
+        journal=[Record.from_dict(row) for row in read_rows(folder / "topology.jsonl", is_record)],
+        speed=read_rows(folder / "speed.jsonl", is_speed_row),
+        result=read_json(folder / "result.json", is_ending),
+        diverged=read_json(folder / DIVERGED, is_ending),
     )
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise StateError(f"{path} is damaged ({error}): delete it, and repeat regrow train to write it anew") from error

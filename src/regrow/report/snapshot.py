@@ -23,7 +23,7 @@ from regrow.data import Dataset
 from regrow.data.catalogue import IMAGENET, find
 from regrow.data.errors import DataError
 from regrow.data.fetch import get
-from regrow.errors import ScheduleWarning
+from regrow.errors import ScheduleWarning, StateError
 from regrow.handle import Handle
 from regrow.marks import count_of
 from regrow.methods import build
@@ -31,9 +31,10 @@ from regrow.models.cost import ModelCost, cost
 from regrow.report.reading import RunFiles
 from regrow.scope import is_shortcut
 from regrow.topology.initial import at_random
-from regrow.training.checkpoint import Checkpoints
 from regrow.training.optimisation import build_optimizer
+from regrow.training.resume import refusing
 from regrow.training.setup import build_model, load_split, sparsify_as_configured
+from regrow.training.stored import newest
 
 _MOST_IMAGES, _FEWEST_IMAGES, _MOST_MACS = 256, 8, 5e10
 
@@ -96,20 +97,23 @@ def take(files: RunFiles) -> Snapshot:
     like: Any = dataset or SimpleNamespace(shape=known.input_shape, num_classes=known.num_classes)
     network = build_model(config, like)
     optimizer = build_optimizer(network, config)
-    found = Checkpoints(files.folder / "checkpoints").latest()
-    handle = _sparsify(config, network, optimizer, files.steps_per_epoch or _steps_per_epoch(config, found))
+    found = newest(files.folder, config)
+    with refusing(files.folder / "checkpoints"):
+        per_epoch = files.steps_per_epoch or _steps_per_epoch(config, found)
+    handle = _sparsify(config, network, optimizer, per_epoch)
     shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
     if found is None:
         notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
         return shot
     try:
-        network.load_state_dict(found[1]["model"])
-    except RuntimeError:
+        with refusing(files.folder / "checkpoints"):
+            network.load_state_dict(found[1]["model"])
+            handle.load_state_dict(found[1]["sparse"])
+    except StateError:
         if dataset is not None:
             raise
         notices.append("Without the data the network's shape is unknown, so the layer table is missing.")
         return shot
-    handle.load_state_dict(found[1]["sparse"])
     shot.step = found[0]
     inputs = {} if dataset is None else _measure(shot, config, dataset)
     shot.rows = _rows(handle, shot.table, inputs)

@@ -81,10 +81,10 @@ def pack_records(records: Sequence[Record]) -> Tensor:
     return torch.frombuffer(bytearray(zlib.compress(text.encode())), dtype=torch.uint8)
 
 
-def unpack_records(packed: Tensor | Sequence[dict[str, Any]]) -> list[Record]:
-    """The inverse of :func:`pack_records`; plain rows are taken too."""
+def unpack_records(packed: Tensor | Sequence[dict[str, Any]] | None) -> list[Record]:
+    """The inverse of :func:`pack_records`; plain rows are taken too, and None where the journal is kept elsewhere."""
     try:
-        rows = _inflated(packed) if isinstance(packed, Tensor) else packed
+        rows = _inflated(packed) if isinstance(packed, Tensor) else [] if packed is None else packed
         if not isinstance(rows, list):
             raise TypeError("no list of rows")
         return [Record.from_dict(row) for row in rows]

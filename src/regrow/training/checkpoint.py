@@ -7,11 +7,13 @@ A checkpoint appears by one rename of a complete directory, so that killing the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
-import shutil
+import stat
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,17 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor
 
 from regrow.errors import CheckpointWarning, StateError
-from regrow.files import checksum, sync_directory, write_through
+from regrow.files import checksum, remove, sync_directory, write_through
 
 _TENSOR = "$tensor"
 _KEYED = "$keyed"
 _FORMAT = "$format"
 _FORMATS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _UNFINISHED = ".unfinished-"
+_FILES = ("tensors.safetensors", "state.json")
+_DAMAGE = (
+    FileNotFoundError, NotADirectoryError, KeyError, ValueError, TypeError, AttributeError, RecursionError, SafetensorError,
+)  # fmt: skip
 
 
 class Checkpoints:
@@ -39,31 +45,42 @@ class Checkpoints:
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Write the state of a step; older checkpoints beyond ``keep`` go."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         target = self.folder / f"step-{step:08d}"
-        if target.exists():
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             # A run killed right after this very save, before older checkpoints went, comes by here again.
+            if not target.exists():
+                self._publish(target, state)
             self._rotate()
-            return target
-        beside = self.folder / f"{_UNFINISHED}{step:08d}"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-        _write(beside, state)
-        os.rename(beside, target)
-        sync_directory(self.folder)
-        self._rotate()
+        except OSError as error:
+            # The user knows the checkpoint, not what stands beside it.
+            raise OSError(error.errno, f"cannot be written ({error.strerror})", str(target)) from error
         return target
+
+    def _publish(self, target: Path, state: dict[str, Any]) -> None:
+        beside = self.folder / f"{_UNFINISHED}{target.name.removeprefix('step-')}"
+        remove(beside)
+        beside.mkdir()
+        try:
+            _write(beside, state)
+            os.rename(beside, target)
+        except BaseException:
+            with suppress(OSError):
+                remove(beside)
+            raise
+        sync_directory(self.folder)
 
     def latest(self) -> tuple[int, dict[str, Any]] | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning.
 
-        Where there are checkpoints but none is whole, that is an error: starting anew in silence would throw the run away.
+        Where there are checkpoints but none is whole, that is an error: starting anew in silence would throw the run away. One that may
+        be whole, but cannot be opened or was renamed, is an error too: nobody but its owner knows what to do with it.
         """
         paths = self.paths()
         for path in reversed(paths):
             try:
                 return step_of(path), read(path)
-            except StateError as error:
+            except DamageError as error:
                 warnings.warn(f"{error}; trying the checkpoint before it", CheckpointWarning, stacklevel=2)
         if paths:
             raise StateError(
@@ -76,10 +93,15 @@ class Checkpoints:
         return sorted(filter(_is_checkpoint, self.folder.glob("step-*")), key=step_of) if self.folder.is_dir() else []
 
     def clean(self) -> None:
-        """Remove what a killed process left unfinished."""
+        """Remove what a killed process left unfinished; only where the folder is the run's own."""
+        if self.folder.is_symlink():
+            raise StateError(
+                f"{self.folder} is a link, and a run removes files in its checkpoints: put the whole folder of the run where you want it "
+                "(--out), and a folder in place of the link"
+            )
         if self.folder.is_dir():
             for path in self.folder.glob(f"{_UNFINISHED}*"):
-                shutil.rmtree(path)
+                remove(path)
 
     def drop_after(self, step: int) -> None:
         """Remove (damaged) checkpoints newer than the one that a run resumes from."""
@@ -94,22 +116,43 @@ class Checkpoints:
     def _remove(self, path: Path) -> None:
         # Renamed first: a checkpoint is whole or gone, also while its files are being deleted.
         doomed = self.folder / f"{_UNFINISHED}{path.name}"
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove(doomed)
         os.rename(path, doomed)
-        shutil.rmtree(doomed)
+        remove(doomed)
+
+
+class DamageError(StateError):
+    """A checkpoint that is not whole."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read one checkpoint, verified against its manifest."""
+    """Read one checkpoint, verified against its manifest and against its folder's name."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-        contents = {name: (path / name).read_bytes() for name in manifest["sha256"]}
+        manifest = json.loads(_content(path, "manifest.json"))
+        contents = {name: _content(path, name) for name in _FILES}
         for name, content in contents.items():
             if checksum(content) != manifest["sha256"][name]:
-                raise StateError(f"checkpoint {path}: {name} is damaged (its SHA-256 is not the recorded one)")
-        return join(json.loads(contents["state.json"]), parse_tensors(contents["tensors.safetensors"]))
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, SafetensorError) as error:
-        raise StateError(f"checkpoint {path} cannot be read: {error}") from error
+                raise DamageError(f"checkpoint {path}: {name} is damaged (its SHA-256 is not the recorded one)")
+        state = join(json.loads(contents["state.json"]), parse_tensors(contents["tensors.safetensors"]))
+        step = state.get("step")
+    except _DAMAGE as error:
+        raise DamageError(f"checkpoint {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise StateError(
+            f"checkpoint {path} cannot be opened ({error.strerror}): make its files readable, or move it away"
+        ) from error
+    if step is not None and _is_checkpoint(path) and step != step_of(path):
+        raise StateError(
+            f"checkpoint {path} holds step {step}: give its folder the name step-{step:08d} again, or move it away"
+        )
+    return state
+
+
+def _content(folder: Path, name: str) -> bytes:
+    path = folder / name
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would never end
+        raise FileNotFoundError(f"{name} is no file")
+    return path.read_bytes()
 
 
 def split(state: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -179,9 +222,19 @@ def step_of(path: Path) -> int:
 
 def _write(folder: Path, state: dict[str, Any]) -> None:
     plain, tensors = split(state)
-    contents = {"tensors.safetensors": serialise_tensors(tensors), "state.json": json.dumps(plain).encode()}
+    contents = {"tensors.safetensors": _serialised(tensors), "state.json": json.dumps(plain).encode()}
     for name, content in contents.items():
         write_through(folder / name, content)
     manifest = {"sha256": {name: checksum(content) for name, content in contents.items()}, "torch": torch.__version__}
     write_through(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
     sync_directory(folder)
+
+
+def _serialised(tensors: dict[str, Tensor]) -> bytes:
+    try:
+        return serialise_tensors(tensors)
+    except BaseException as error:
+        # Without memory the library panics, which is no Exception.
+        if isinstance(error, MemoryError) or type(error).__name__ == "PanicException":
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
+        raise

@@ -13,8 +13,10 @@ from regrow.analysis.speedup import SpeedupRecorder
 from regrow.config import Config
 from regrow.errors import ConfigurationError
 from regrow.files import write_atomically
+from regrow.training.claim import refuse_others
 from regrow.training.evaluation import Scores
 from regrow.training.processes import Processes
+from regrow.training.resume import refusing
 from regrow.training.run import Run, View
 
 
@@ -31,16 +33,19 @@ class MeasuredRun(Run):
         self._written = -1
         saved = self.checkpoints.latest() if self.resumed_from is not None else None
         if saved is not None:
-            self.recorder.load(saved[1]["speedup"])
+            with refusing(self.checkpoints.folder):
+                self.recorder.load(saved[1]["speedup"])
 
-    def _refuse_other(self, saved: Config) -> None:
+    def _claim_folder(self) -> None:
         """Refuse also a run that has not measured from its start."""
-        super()._refuse_other(saved)
-        if not saved.measure_speedup:
+        refuse_others(self.folder, self.config, self.checkpoints)
+        found = self.checkpoints.latest()
+        if found is not None and "speedup" not in found[1]:
             raise ConfigurationError(
                 f"{self.folder} holds a run without measure_speedup: estimates over the rest of it would pass for the whole. "
                 "Measure in another folder (--out)"
             )
+        super()._claim_folder()
 
     def train(self) -> dict[str, Any] | None:
         """Train with the recorder attached."""

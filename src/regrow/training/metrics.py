@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import os
 import statistics
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regrow.files import write_atomically
+from regrow.errors import CheckpointWarning
+from regrow.files import append, write_atomically
+from regrow.topology.journal import Record
+from regrow.training.forms import is_metrics_row, is_speed_row
+from regrow.training.ledger import Ledger, Mark, Row, read_rows
 
 # Stands in for result.json where the loss became NaN or infinite, or the network collapsed.
 DIVERGED = "diverged.json"
@@ -37,69 +40,89 @@ class MetricLog:
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
         self.folder, self.writes = folder, writes
-        self.rows: list[dict[str, Any]] = []
-        self._speeds: list[float] = []
+        self.rows: list[Row] = []
+        self.journal: Sequence[Record] = []
+        self._speed: list[Row] = []
+        self._metrics = Ledger(folder / "metrics.jsonl", lambda: self.rows, writes)
+        self._topology = Ledger(
+            folder / "topology.jsonl", lambda: (record.as_dict() for record in self.journal), writes
+        )
+        self._times = Ledger(folder / "speed.jsonl", lambda: self._speed, writes)
+        self._evaluations: tuple[int, Mark] | None = None
 
-    def restart(self, step: int, updates: Sequence[dict[str, Any]]) -> None:
-        """Keep the rows up to a step, which a resumed run continues from, and drop later ones.
+    def recover(self, step: int, marks: Mapping[str, Any]) -> list[Record]:
+        """Read the rows up to a step, which a resumed run continues from, and return its journal; damage is named in warnings.
 
-        Evaluations at that very step are dropped too: the run repeats them first. ``updates`` is the journal at that step; the
-        number of the step cannot tell, since a topology update may stand before or after the step of its number.
+        Evaluations at that very step are dropped: the run repeats them first. ``marks`` is what the checkpoint knows of the files.
         """
-        old = read_rows(self.folder / "metrics.jsonl")
+        known = {name: Mark.from_dict(marks.get(name)) for name in ("metrics", "topology")}
+        old = read_rows(self._metrics.path, is_metrics_row, known["metrics"])
         self.rows = [row for row in old if row["step"] < step or (row["step"] == step and row["kind"] == "train")]
-        timed = [row for row in read_rows(self.folder / "speed.jsonl") if row["step"] <= step]
-        self._speeds = [row["images_per_second"] for row in timed if "images_per_second" in row]
+        self._speed = [row for row in read_rows(self._times.path, is_speed_row) if row["step"] <= step]
+        if untimed := sorted(
+            {row["step"] for row in self.rows if row["kind"] == "train"} - {row["step"] for row in self._speed}
+        ):
+            warnings.warn(
+                f"{self._times.path} is damaged: {len(untimed)} rows are lost (first: step {untimed[0]}); weights and masks are not "
+                "affected",
+                CheckpointWarning,
+                stacklevel=3,
+            )
+        rows = read_rows(self._topology.path, is_record, known["topology"])
+        return [Record.from_dict(row) for row in rows]
+
+    def restart(self, journal: Sequence[Record] = ()) -> None:
+        """Write the rows that were recovered, and none after them; the journal is looked at again whenever the file must be repaired."""
+        self.journal = journal
         if self.writes:
-            write_atomically(self.folder / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
             write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
-            write_atomically(self.folder / "topology.jsonl", "".join(map(_line, updates)).encode())
-            write_atomically(self.folder / "speed.jsonl", "".join(map(_line, timed)).encode())
+        for ledger in (self._metrics, self._topology, self._times):
+            ledger.restart()
 
     def add(self, **row: Any) -> None:
         """Record a row that depends on the run alone."""
+        if row["kind"] != "train" and (self._evaluations is None or self._evaluations[0] != row["step"]):
+            self._evaluations = row["step"], self._metrics.mark()
         self.rows.append(row)
-        self._append("metrics.jsonl", _line(row))
-        self._append("metrics.csv", _table([row], header=False))
+        self._metrics.add(row)
+        if self.writes:
+            try:
+                append(self.folder / "metrics.csv", _table([row], header=False).encode())
+            except FileNotFoundError:
+                write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
 
-    def add_update(self, record: dict[str, Any]) -> None:
-        """Record a topology update."""
-        self._append("topology.jsonl", _line(record))
+    def add_update(self) -> None:
+        """Record the last topology update of the journal."""
+        self._topology.add(self.journal[-1].as_dict())
 
     def add_speed(self, **row: Any) -> None:
         """Record a row that depends on the clock."""
-        self._speeds += [row["images_per_second"]] if "images_per_second" in row else []
-        self._append("speed.jsonl", _line(row))
+        self._speed.append(row)
+        self._times.add(row)
 
     def median_speed(self) -> float | None:
         """Images per second: the median over the rows; None before the first."""
-        return statistics.median(self._speeds) if self._speeds else None
+        speeds = [row["images_per_second"] for row in self._speed if "images_per_second" in row]
+        return statistics.median(speeds) if speeds else None
+
+    def marks(self, step: int) -> dict[str, Any]:
+        """What a checkpoint of this step keeps of the files: the rows that a resumed run would keep, so without evaluations at the step."""
+        evaluated = self._evaluations is not None and self._evaluations[0] == step
+        metrics = self._evaluations[1] if evaluated and self._evaluations else self._metrics.mark()
+        return {"metrics": metrics.as_dict(), "topology": self._topology.mark().as_dict()}
 
     def sync(self) -> None:
         """Wait until the disk has all rows: a checkpoint must not outlive them."""
-        for name in ("metrics.jsonl", "metrics.csv", "topology.jsonl"):
-            with open(self.folder / name, "a") as file:
-                os.fsync(file.fileno())
-
-    def _append(self, name: str, text: str) -> None:
-        if self.writes:
-            with open(self.folder / name, "a", encoding="utf-8") as file:
-                file.write(text)
+        for ledger in (self._metrics, self._topology, self._times):
+            ledger.sync()
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; a last line cut off by a crash is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row) + "\n"
+def is_record(row: Row) -> bool:
+    """Whether a row is one of ``topology.jsonl``."""
+    try:
+        return bool(Record.from_dict(row))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return False
 
 
 def _table(rows: list[dict[str, Any]], header: bool = True) -> str:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regrow.errors import CheckpointWarning
+from regrow.errors import CheckpointWarning, StateError
+from regrow.training.forms import read_json
 
 
 def code_of(environment: Path) -> str:
     """The code that a run's ``environment.json`` names, for checkpoints from before they did so themselves."""
-    described = json.loads(environment.read_text()) if environment.is_file() else {}
-    return described.get("code", "unknown")
+    described = read_environment(environment)
+    return described["code"] if isinstance(described.get("code"), str) else "unknown"
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """What a run's ``environment.json`` says; nothing, with a warning, where it is damaged."""
+    try:
+        return read_json(path, lambda found: isinstance(found, dict)) or {}
+    except StateError as error:
+        warnings.warn(f"{error}; what it said of the machine is lost", CheckpointWarning, stacklevel=3)
+        return {}
 
 
 def joined(earlier: str, now: str) -> str:

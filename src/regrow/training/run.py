@@ -22,20 +22,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from regrow.config import Config, differences, to_toml
-from regrow.config import load as load_configuration
+from regrow.config import Config, to_toml
 from regrow.environment import code, describe
-from regrow.errors import StateError
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
+from regrow.state import export_state
 from regrow.training import provenance
 from regrow.training.checkpoint import Checkpoints
+from regrow.training.claim import other_configuration, refuse_others
 from regrow.training.evaluation import Scores, evaluate
 from regrow.training.lap import Lap
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
 from regrow.training.pace import Pace
 from regrow.training.processes import Processes
+from regrow.training.resume import load, refusing
 from regrow.training.setup import Parts, assemble
 from regrow.training.tally import Tally
 from regrow.training.watch import collapsed, refuse_collapse, refuse_non_finite, refuse_non_finite_scores
@@ -67,6 +68,7 @@ class Run:
         self.speed: float | None = None
         self.stop_requested = False
         self._agreed = False, False
+        self._decided = False
         self.resumed_from: int | None = None
         self.code = code()
         self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
@@ -157,9 +159,10 @@ class Run:
         self.step += 1
         self.tally.add(value, logits, labels)
         if len(parts.handle.journal) != journaled:
-            self.log.add_update(parts.handle.journal[-1].as_dict())
+            self.log.add_update()
             self._notify("updated")
         if parts.handle.switch.decisions != decided:
+            self._decided = True
             self._notify("chosen")
         self._notify("stepped")
 
@@ -200,7 +203,8 @@ class Run:
         if self.step % self.config.log_every == 0 or self.step % self.steps_per_epoch == 0 or self.finished:
             self._training_row()
         stop, save = (self.stop_requested, self._save_is_due()) if self.processes.world == 1 else self._agreed
-        if save and not stop:
+        # A stopwatch decides once: a resumed run must not measure again what steps were already computed with.
+        if (save or self._decided) and not stop:
             self.save()
         return stop
 
@@ -308,7 +312,8 @@ class Run:
             "tallies": self.processes.gather(self.tally.values()),
             "model": parts.network.state_dict(),
             "optimizer": parts.optimizer.state_dict()["state"],
-            "sparse": parts.handle.state_dict(),
+            "sparse": export_state(parts.handle, journal=False),
+            "rows": self.log.marks(self.step),
         }
 
     def save(self) -> None:
@@ -319,6 +324,7 @@ class Run:
             self.checkpoints.save(self.step, state)
         self.processes.wait()
         self._last_save = time.monotonic()
+        self._decided = False
         self.pace.skip()
 
     def _restore(self) -> None:
@@ -326,33 +332,25 @@ class Run:
             self.checkpoints.clean()
         self.processes.wait()
         found = self.checkpoints.latest()
-        self.step = 0 if found is None else found[0]
         if found is not None:
-            self.resumed_from = self.step
-            self._check_same_run(found[1])
-            self._load(found[1])
-            before = self._code_of(found[1])
-            self.code = before if self.finished else provenance.joined(before, self.code)
+            with refusing(self.checkpoints.folder):
+                self._resume(*found)
+        self.processes.wait()  # all have read the rows
         if self.processes.leads:
             self.checkpoints.drop_after(self.step)
-            self.log.restart(self.step, [record.as_dict() for record in self.parts.handle.journal])
+        self.log.restart(self.parts.handle.journal)
 
-    def _load(self, state: dict[str, Any]) -> None:
-        parts = self.parts
-        parts.network.load_state_dict(state["model"])
-        groups = parts.optimizer.state_dict()["param_groups"]
-        parts.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
-        parts.handle.load_state_dict(state["sparse"])
-        tallies = state["tallies"]
-        if len(tallies) != self.processes.world:
-            nothing = [[0.0] * 3] * (self.processes.world - 1)
-            tallies = [[sum(column) for column in zip(*tallies, strict=True)], *nothing]
-        loss, hits, samples = tallies[self.processes.rank]
-        self.tally = Tally(loss, int(hits), int(samples))
+    def _resume(self, step: int, state: dict[str, Any]) -> None:
+        self.step = self.resumed_from = step
+        self._check_same_run(state)
+        journal = self.log.recover(step, state.get("rows", {}))
+        self.tally = load(self.parts, state, journal, self.processes)
+        before = self._code_of(state)
+        self.code = before if self.finished else provenance.joined(before, self.code)
 
     def _check_same_run(self, state: dict[str, Any]) -> None:
         if state["identity"] != self.config.identity():
-            raise self._other_configuration("")
+            raise other_configuration(self.folder)
         saved = {**state, "code": self._code_of(state).rpartition("+")[2]}
         now = {"world": self.processes.world, "threads": torch.get_num_threads(), "torch": torch.__version__}
         provenance.warn_of_changes(saved, {**now, "code": self.code})
@@ -360,22 +358,10 @@ class Run:
     def _code_of(self, state: dict[str, Any]) -> str:
         return state.get("code", self._code_before)
 
-    def _other_configuration(self, difference: str) -> StateError:
-        return StateError(
-            f"{self.folder} holds a run with another configuration{difference}: choose another folder with --out, or delete it"
-        )
-
     def _claim_folder(self) -> None:
         """Write configuration and environment, but never over those of another run."""
-        saved, environment = self.folder / "config.toml", self.folder / "environment.json"
-        if saved.is_file():
-            found = load_configuration(saved)
-            if self.checkpoints.paths():
-                self._refuse_other(found)
-            elif saved.read_text() != to_toml(found):  # not written by a run
-                raise StateError(
-                    f"{saved} is a file of your own, which the run would replace: choose another folder with --out"
-                )
+        refuse_others(self.folder, self.config, self.checkpoints)
+        environment = self.folder / "environment.json"
         self._code_before = provenance.code_of(environment)
         self.processes.wait()
         if self.processes.leads:
@@ -383,11 +369,6 @@ class Run:
             write_atomically(self.folder / "config.toml", to_toml(self.config).encode())
             write_atomically(environment, json.dumps(describe(), indent=1).encode())
         self.processes.wait()
-
-    def _refuse_other(self, saved: Config) -> None:
-        """Refuse to continue a run with another configuration."""
-        if saved.identity() != self.config.identity():
-            raise self._other_configuration(f" ({differences(saved, self.config)})")
 
     def _notify(self, event: str, *arguments: Any) -> None:
         if self.view is not None and self.processes.leads:

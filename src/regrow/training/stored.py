@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -10,10 +12,11 @@ from regrow import config as configuration
 from regrow.config import Config
 from regrow.data import Dataset
 from regrow.environment import cores
-from regrow.errors import StateError
+from regrow.errors import CheckpointWarning, StateError
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.evaluation import Scores, evaluate
 from regrow.training.processes import use_threads
+from regrow.training.resume import refusing
 from regrow.training.setup import build_model, load_split
 
 
@@ -25,6 +28,19 @@ def read_config(folder: Path) -> Config:
     return configuration.load(path)
 
 
+def newest(folder: Path, config: Config) -> tuple[int, dict[str, Any]] | None:
+    """Step and state of a run's newest whole checkpoint; a warning where it is not one of this configuration."""
+    found = Checkpoints(folder / "checkpoints").latest()
+    if found is not None and found[1].get("identity") != config.identity():
+        warnings.warn(
+            f"{folder / 'config.toml'} is not that of the checkpoints beside it: it was changed or damaged, and so may be what follows. "
+            "Repeating the run's regrow train writes it anew",
+            CheckpointWarning,
+            stacklevel=3,
+        )
+    return found
+
+
 def load_model(folder: Path, dataset: Dataset | None = None) -> tuple[int, Config, nn.Module]:
     """Step, configuration and model of a run's newest whole checkpoint.
 
@@ -33,13 +49,14 @@ def load_model(folder: Path, dataset: Dataset | None = None) -> tuple[int, Confi
         dataset: any split of the run's data, whose shape and classes the model fits; the test split is loaded by default.
     """
     config = read_config(folder)
-    found = Checkpoints(folder / "checkpoints").latest()
+    found = newest(folder, config)
     if found is None:
         raise StateError(
             f"{folder} has no checkpoint yet: train it first, regrow train {folder / 'config.toml'} --out {folder}"
         )
     network = build_model(config, dataset or load_split(config, config.data.test_split))
-    network.load_state_dict(found[1]["model"])
+    with refusing(folder / "checkpoints"):
+        network.load_state_dict(found[1]["model"])
     return found[0], config, network
 
 

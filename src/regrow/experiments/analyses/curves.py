@@ -13,7 +13,8 @@ from regrow.experiments.sweep import is_finished
 from regrow.experiments.tables import markdown
 from regrow.figure import blank, save
 from regrow.files import held
-from regrow.training.metrics import read_rows
+from regrow.training.forms import is_metrics_row
+from regrow.training.ledger import read_rows
 
 COLUMNS = ("run", "model", "setting", "density", "seed", "execution", "kind", "step", "epoch", "loss", "accuracy")
 HEADER = (
@@ -80,7 +81,10 @@ def _rows(job: Job, folder: Path) -> list[dict[str, Any]]:
         "execution": sparse.execution,
     }
     measured = ("kind", "step", "epoch", "loss", "accuracy")
-    return [about | {key: row[key] for key in measured} for row in read_rows(folder / job.key / "metrics.jsonl")]
+    return [
+        about | {key: row[key] for key in measured}
+        for row in read_rows(folder / job.key / "metrics.jsonl", is_metrics_row)
+    ]
 
 
 def _by_run(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

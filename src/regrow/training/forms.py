@@ -1,0 +1,100 @@
+"""What rows and results of a run look like: files may be damaged, or come from anybody."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regrow.errors import StateError
+
+Test = Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    """A finite number that fits into a float.
+
+    Example:
+        >>> is_number(0.5), is_number(True), is_number(float("nan")), is_number(10**400), is_number("1")
+        (True, False, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_count(value: Any) -> bool:
+    """A whole number from 0 that fits into 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def or_none(test: Test) -> Test:
+    """As the test, or None."""
+    return lambda value: value is None or test(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def has_form(row: Any, needed: Mapping[str, Test], optional: Mapping[str, Test]) -> bool:
+    """Whether a row has what is needed, and nothing else of a wrong kind."""
+    if not isinstance(row, dict) or not all(key in row and test(row[key]) for key, test in needed.items()):
+        return False
+    return all(test(row[key]) for key, test in optional.items() if key in row)
+
+
+_MAYBE = or_none(is_number)
+
+
+def is_metrics_row(row: Any) -> bool:
+    """A row of ``metrics.jsonl``."""
+    needed = {"kind": lambda kind: kind in ("train", "validation", "test"), "step": is_count}
+    numbers = dict.fromkeys(("epoch", "loss", "accuracy"), is_number)
+    return has_form(
+        row,
+        {**needed, **numbers},
+        {"updates": is_count, **dict.fromkeys(("top5", "lr", "density", "prune_rate"), _MAYBE)},
+    )
+
+
+def is_speed_row(row: Any) -> bool:
+    """A row of ``speed.jsonl``: a step and numbers."""
+    return has_form(row, {"step": is_count}, dict.fromkeys(row, is_number) if isinstance(row, dict) else {})
+
+
+def is_ending(found: Any) -> bool:
+    """The content of ``result.json`` or ``diverged.json``."""
+    numbers = (
+        "test_accuracy", "test_error", "test_top5", "test_loss", "density", "macs_share", "images_per_second", "nonzeros", "weights",
+        "dense_weights", "updates",
+    )  # fmt: skip
+    optional = {**dict.fromkeys(numbers, _MAYBE), **dict.fromkeys(("code", "message", "execution"), _is_text)}
+    optional |= {
+        "patience": is_count,
+        "speedup": or_none(lambda value: isinstance(value, dict) and all(map(_MAYBE, value.values()))),
+    }
+    return has_form(found, {"identity": _is_text, "steps": is_count}, optional)
+
+
+def read_json(path: Path, test: Test) -> Any:
+    """The content of a JSON file of a run, or None where there is no such file; damage is an error that names it."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, str(error)) from error
+    if not test(found):
+        raise damaged(path, "not what a run writes")
+    return found
+
+
+def damaged(path: Path, problem: str) -> StateError:
+    """What to say of a file that a run writes anew by itself."""
+    return StateError(f"{path} is damaged ({problem}): delete it, and repeat regrow train to write it anew")
