@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from regrow import attach
+from regrow.allowance import check_allowance
 from regrow.errors import ConfigurationError, ScheduleWarning, unknown
 from regrow.execution.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
@@ -51,6 +52,8 @@ def sparsify(
     calibration: Any = None,
     samples: int | None = None,
     costs: Mapping[str, float] | torch.Tensor | Literal["measured"] | None = None,
+    macs: float | None = None,
+    milliseconds: float | None = None,
     execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
     process_group: Any = None,
@@ -78,6 +81,9 @@ def sparsify(
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted; or ``"measured"``: milliseconds per present weight on the native kernels,
             timed in the first step and kept in the state.
+        macs: budget in compute beside the budget in weights: at most this share of the dense multiply-accumulates of the sparse layers, at
+            the start and after every topology update, with ``costs=<example input>``. Redistribution is then by benefit per cost.
+        milliseconds: the same in time, with ``costs="measured"``: at most this share of what the dense layers take.
         execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights;
             ``auto`` measures after the first step and takes the faster, chain by chain of layers.
         native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
@@ -112,21 +118,25 @@ def sparsify(
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
         options=dict(options),
         samples=samples,
+        macs=macs,
+        milliseconds=milliseconds,
     )
-    _check_calibration(recipe, calibration)
-    _check_schedule(settings)
-    check_execution(execution)
+    _check_together(settings, calibration, costs, execution)
     check_weighting(settings, inner, layers, execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
-        handle.network.costs = _costs(recipe, costs, handle)
-        handle.initialise(calibration)
-        handle.execute(execution, native_step)
+        _begin(handle, costs, calibration, execution, native_step)
         _check_first_update(settings)
     except BaseException:
         handle.detach()
         raise
     return handle
+
+
+def _begin(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> None:
+    handle.network.costs = _costs(handle.method, costs, handle)
+    handle.initialise(calibration)
+    handle.execute(execution, native_step)
 
 
 def _recipe(
@@ -136,6 +146,13 @@ def _recipe(
     if prune is not None or redistribute is not None or grow is not None:
         return recipe.with_criteria(prune, redistribute, grow)
     return recipe
+
+
+def _check_together(settings: Settings, calibration: Any, costs: Any, execution: str) -> None:
+    check_allowance(settings, costs)
+    _check_calibration(settings.method, calibration)
+    _check_schedule(settings)
+    check_execution(execution)
 
 
 def _check_numbers(density: float | None, tolerance: float, seed: int, **counts: int | None) -> None:

@@ -74,7 +74,8 @@ class Schedule:
 class Sparse:
     """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch.
 
-    ``costs`` says what a weight costs where the method asks (``options.cost_power``): multiply-accumulates, or measured time.
+    ``costs`` says what a weight costs where the method asks (``options.cost_power``): multiply-accumulates, or measured time. ``macs``
+    and ``milliseconds`` are budgets in compute, shares of the dense layers'; 0 means none.
     """
 
     method: str = "sparse-momentum"
@@ -87,6 +88,8 @@ class Sparse:
     execution: str = "masked"
     native_step: bool = True
     costs: str = "macs"
+    macs: float = 0.0
+    milliseconds: float = 0.0
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -142,6 +145,9 @@ class Config:
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
+        for key in ("macs", "milliseconds"):
+            if not plain["sparse"][key]:
+                del plain["sparse"][key]
         for key in ("mean", "std"):
             if not plain["data"][key]:
                 del plain["data"][key]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow import randomness
+from regrow.allowance import Allowance
 from regrow.errors import NonFiniteError, StateError
 from regrow.marks import count_of, positions
 from regrow.methods.method import StepView
@@ -50,6 +51,7 @@ class SparseNetwork:
         self.costs = [1.0] * len(layers)
         self.prices: Prices | None = None
         self.trained: TrainedWeights | None = None
+        self.allowance = Allowance(self)
         self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
@@ -108,7 +110,7 @@ class SparseNetwork:
         if method.fixed_counts is not None:
             return method.fixed_counts(self.layers)
         total = distributions.budget(density, [math.prod(s) for s in self._shapes()])
-        return distributions.exact_counts(self._densities(density), self._shapes(), total)
+        return self.allowance.fit(distributions.exact_counts(self._densities(density), self._shapes(), total))
 
     def _densities(self, density: float) -> list[float]:
         names = [layer.name for layer in self.layers]
@@ -131,6 +133,7 @@ class SparseNetwork:
             distributions.refuse_contradiction(self._densities(settings.density), self._shapes(), settings.density)
         masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
         self._check_first(masks, counts)
+        self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self.counts = counts
         for layer, mask in zip(self.layers, masks, strict=True):
@@ -158,6 +161,16 @@ class SparseNetwork:
         self.start_masks, self.ever_masks = [pack(mask) for mask in own], [pack(mask) for mask in own]
         self._prepare()
         self._masks_changed()
+
+    def replace_first(self, masks: list[Tensor]) -> None:
+        """Let other masks be the first ones, before the first optimizer step."""
+        for layer, mask in zip(self.layers, masks, strict=True):
+            self.mask(layer).copy_(mask)
+        self.start_over({sparse.name: sparse.mask.clone() for sparse in self.parameters})
+        for sparse in self.parameters:
+            sparse.mask_weight()
+            if sparse.parameter.grad is not None:
+                sparse.parameter.grad.masked_fill_(~sparse.mask, 0)
 
     def each(
         self,
@@ -225,6 +238,7 @@ class SparseNetwork:
             memory=dict(self.memory),
             rng=self.rng,
             progress=progress,
+            limit=self.allowance.limit_of(active),
         )
 
     def _floors(self, views: list[LayerView], targets: list[int] | None, progress: float) -> list[int] | None:
@@ -340,8 +354,10 @@ class SparseNetwork:
         empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
         held = rule != "free" and (rule != "outcome" or update.targets is not None)
         broken = sum(after) > total if rule == "upper bound" else sum(after) != total and held
-        if empty or broken:
+        beyond = self.allowance.exceeded(after, [view.cost for view in update.layers], update.limit)
+        if empty or broken or beyond:
             what = f"emptied layer {empty[0]}" if empty else f"left {sum(after)} weights where the budget is {total}"
+            what = what if empty or broken else beyond
             raise StateError(
                 f"method {name!r} {what} at topology update {self.updates}: its pieces break its budget rule ({rule})"
             )
@@ -365,7 +381,8 @@ class SparseNetwork:
             ever = unpack(self.ever_masks[view.index], mask.shape).to(mask.device)
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
-        return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows))
+        share = self.allowance.share({row.layer: row.after for row in rows})
+        return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows), share, update.price)
 
     def _momentum_shares(self, views: list[LayerView]) -> list[float | None]:
         if not self.settings.method.needs & {"momentum", "present momentum"}:

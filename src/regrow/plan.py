@@ -42,6 +42,7 @@ class Plan:
 
     rows: tuple[Row, ...]
     method: str
+    compute: str | None = None
 
     def __iter__(self) -> Iterator[Row]:
         """The rows in the order of the model."""
@@ -96,7 +97,11 @@ class Plan:
 
     def notes(self) -> list[str]:
         """What stands below the table: MACs in all, biases and norms in one line, why layers are dense."""
-        notes = []
+        notes = (
+            []
+            if self.compute is None
+            else [f"budget in compute: at most {self.compute}; {self.macs_share:.2%} of dense MACs"]
+        )
         counted = [r.macs for r in self.rows if r.macs is not None]
         if counted:
             notes.append(f"{sum(counted):,} multiply-accumulates a sample through present weights")
@@ -142,7 +147,8 @@ def build_plan(
                 rows.append(replace(_row(layer.name, decision, shape, count, per), cost=prices.get(layer.name)))
         else:
             rows.append(_row(decision.name, decision, decision.shape, math.prod(decision.shape), per))
-    return Plan(tuple(rows), method)
+    compute = network.allowance.name if network.settings.compute is not None else None
+    return Plan(tuple(rows), method, compute)
 
 
 def _row(name: str, decision: Decision, shape: tuple[int, ...], count: int, per: float | None) -> Row:

@@ -65,6 +65,11 @@ def check_values(config: Config) -> None:
         raise ConfigurationError(
             f"sparse.density must lie in (0, 1], got {config.sparse.density}: 0.05 keeps 5% of the weights"
         )
+    for path in ("sparse.macs", "sparse.milliseconds"):
+        if not 0 <= value_at(config, path) <= 1:
+            raise ConfigurationError(
+                f"{path} must lie in [0, 1], got {value_at(config, path)}: 0.1 allows a tenth of the dense compute, 0 any"
+            )
     if config.keep_checkpoints < 2:
         raise ConfigurationError(
             "keep_checkpoints must be at least 2: if the newest is damaged, the one before is used"

@@ -23,11 +23,23 @@ class Settings:
     pure_gradient: bool
     options: dict[str, Any] = field(default_factory=dict)
     samples: int | None = None
+    macs: float | None = None
+    milliseconds: float | None = None
 
     @property
     def steps(self) -> int | None:
         """Optimizer steps of the whole run, where the method has a schedule and the user said."""
         return self.clock.steps if self.clock else None
+
+    @property
+    def compute(self) -> float | None:
+        """The budget in compute: a share of that of the dense layers, counted or measured; None where only weights count."""
+        return self.macs if self.milliseconds is None else self.milliseconds
+
+    @property
+    def compute_name(self) -> str:
+        """The argument that gave the budget in compute."""
+        return "macs" if self.milliseconds is None else "milliseconds"
 
     def progress(self, step: int) -> float:
         """Share of the run done; 0 where masks are fixed or the length is unknown."""

@@ -73,6 +73,7 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
         "side": handle.trained.state(),
         "finished": handle.finished,
         "measured_costs": None if handle.network.prices is None else handle.network.prices.state(),
+        "dense_milliseconds": None if handle.network.prices is None else handle.network.prices.dense,
     }
 
 
@@ -105,7 +106,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.moments.seen = state["window_steps"][sparse.name]
     handle.trained.restore(state.get("side"), state.get("finished", False))
     if handle.network.prices is not None:
-        handle.network.prices.restore(state.get("measured_costs"))
+        handle.network.prices.restore(state.get("measured_costs"), state.get("dense_milliseconds") or 0.0)
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
     handle.switch.restore(state.get("execution"))
 
@@ -132,6 +133,8 @@ def _identity(handle: Handle) -> dict[str, Any]:
         "options": settings.options,
         "distribution": settings.distribution if isinstance(settings.distribution, str) else None,
         "momentum": "gradient" if settings.pure_gradient else "optimizer",
+        "macs": settings.macs,
+        "milliseconds": settings.milliseconds,
     }
 
 

@@ -29,7 +29,8 @@ HANDLE = [
 ]  # fmt: skip
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",
-    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "samples", "costs", "execution", "native_step",
+    "window_tolerance", "momentum", "prune", "redistribute", "grow", "calibration", "samples", "costs",
+    "macs", "milliseconds", "execution", "native_step",
     "process_group", "options",
 ]  # fmt: skip
 

@@ -5,15 +5,17 @@ import os
 from hypothesis import settings
 
 SHARES = {
-    "whole updates against the oracle": 3000,
+    "whole updates against the oracle": 2600,
     "variants against the oracle": 1500,
-    "sequences of updates": 2000,
+    "sequences of updates": 1800,
     "other methods' updates": 1000,
     "allocation": 600,
     "order of layers": 400,
     "selection": 700,
     "distribution": 600,
     "schedule": 200,
+    "budgets in compute": 400,
+    "updates with budgets in compute": 200,
 }
 TOTAL = int(os.environ.get("REGROW_EXAMPLES", "100000" if os.environ.get("REGROW_DEEP") == "1" else "10000"))
 

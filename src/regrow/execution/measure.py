@@ -123,6 +123,10 @@ class Bench:
         key = f"{self._about(call, module)} sparse {bucket(density)}{_wide(reach)}"
         return self._time({key: (self._probe(call, module, True, mask, reach), density)})[0]
 
+    def dense(self, call: Call, module: nn.Module) -> Timing:
+        """A layer computed dense."""
+        return self._time({f"{self._about(call, module)} dense": (self._probe(call, module, False), 1.0)})[0]
+
     def follower(self, call: Call, module: nn.Module) -> Cost:
         """A module that keeps the layout it gets."""
         about = self._about(call, module)

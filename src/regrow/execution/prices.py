@@ -48,6 +48,7 @@ class Prices:
 
     def __init__(self, network: SparseNetwork) -> None:
         self.known = False
+        self.dense = 0.0
         self.timer: Timer | None = None
         self._network = network
         self._watched: tuple[nn.Module, Recorder] | None = None
@@ -70,7 +71,8 @@ class Prices:
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             found = self._measured(*self._watched)
         # Ranks time differently, but must share alike.
-        self.restore(self._network.ranks.first(found))
+        self.restore(*self._network.ranks.first(found))
+        self._network.allowance.settle()
 
     def require(self) -> None:
         """Refuse a topology update without prices."""
@@ -85,14 +87,15 @@ class Prices:
         names = (layer.name for layer in self._network.layers)
         return dict(zip(names, self._network.costs, strict=True)) if self.known else None
 
-    def restore(self, prices: dict[str, float] | None) -> None:
+    def restore(self, prices: dict[str, float] | None, dense: float = 0.0) -> None:
         """Go on with prices that were measured before; None leaves everything as it is."""
         if prices is not None:
+            self.dense = dense
             self._network.costs = [prices[layer.name] for layer in self._network.layers]
             self.known = True
             self.stop()
 
-    def _measured(self, model: nn.Module, recorder: Recorder) -> dict[str, float]:
+    def _measured(self, model: nn.Module, recorder: Recorder) -> tuple[dict[str, float], float]:
         timings = Timings()
         bench = Bench(timings, self.timer or measure.milliseconds, keeps_channels_last(model), share=0.0)
         users: dict[int, list[tuple[nn.Module, Call]]] = {}
@@ -102,8 +105,14 @@ class Prices:
         prices = {
             layer.name: self._price(bench, layer, users.get(id(layer.parameter), [])) for layer in self._network.layers
         }
+        dense = self._dense(bench, users) if self._network.settings.milliseconds is not None else 0.0
         timings.save()
-        return prices
+        return prices, dense
+
+    def _dense(self, bench: Bench, users: dict[int, list[tuple[nn.Module, Call]]]) -> float:
+        """Milliseconds of forward + backward of all layers, computed dense."""
+        calls = [pair for layer in self._network.layers for pair in users.get(id(layer.parameter), [])]
+        return sum(call.times * bench.dense(call, dense_copy(module)).ms for module, call in calls)
 
     def _price(self, bench: Bench, layer: Layer, users: list[tuple[nn.Module, Call]]) -> float:
         """Milliseconds per present weight, over all calls of all modules that share the weight."""

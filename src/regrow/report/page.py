@@ -98,6 +98,12 @@ def _cards(files: RunFiles, shot: Snapshot, work: TrainingWork | None) -> list[s
             f"{sum(r.nonzeros for r in rows):,} of {sum(r.numel for r in rows):,} weights" if rows else "sparse layers"
         )
         found.append(html.card("density", percent(files.metrics[-1]["density"]), note))
+    if shot.handle.network.allowance.limit is not None:
+        share, asked = shot.handle.network.allowance.share() or 0.0, shot.handle.settings.compute or 0.0
+        kind = "MACs" if shot.handle.settings.milliseconds is None else "milliseconds"
+        found.append(
+            html.card("compute", percent(share), f"of dense {kind} in sparse layers; at most {percent(asked)}")
+        )
     planned = f" of {files.total_steps:,}" if files.total_steps and files.total_steps != files.step else ""
     epochs = files.step / files.steps_per_epoch if files.steps_per_epoch else 0
     found.append(html.card("steps", f"{files.step:,}{planned}", f"{epochs:.3g} epochs, batch {config.data.batch}"))

@@ -100,7 +100,7 @@ def take(files: RunFiles) -> Snapshot:
     found = newest(files.folder, config)
     with refusing(files.folder / "checkpoints"):
         per_epoch = files.steps_per_epoch or _steps_per_epoch(config, found)
-    handle = _sparsify(config, network, optimizer, per_epoch)
+    handle = _sparsify(config, network, optimizer, per_epoch, torch.zeros(1, *like.shape))
     shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
     if found is None:
         notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
@@ -143,7 +143,7 @@ def _steps_per_epoch(config: Config, found: tuple[int, dict[str, Any]] | None) -
     return max(1, (steps or 0) // config.epochs)
 
 
-def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoch: int) -> Handle:
+def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoch: int, example: Tensor) -> Handle:
     """The run's handle; first masks that need data are replaced by random ones, since a checkpoint follows."""
     method = build(config.sparse.method, dict(config.sparse.options))
     if method.calibration is not None:
@@ -153,7 +153,7 @@ def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoc
     with warnings.catch_warnings():
         # The run was warned of its schedule when it started.
         warnings.simplefilter("ignore", ScheduleWarning)
-        return sparsify_as_configured(config, method, network, optimizer, per_epoch)
+        return sparsify_as_configured(config, method, network, optimizer, per_epoch, example=example)
 
 
 def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:

@@ -39,7 +39,7 @@ class LayerRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One topology update."""
+    """One topology update; with a budget in compute the share of the dense compute it left, and the price that took."""
 
     update: int
     step: int
@@ -47,6 +47,8 @@ class Record:
     budget: int
     density: float
     layers: tuple[LayerRecord, ...]
+    compute: float | None = None
+    price: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, ready for JSON."""

@@ -76,10 +76,12 @@ class Redistribute:
 
     def __call__(self, layers: Sequence[LayerView], total: int, capacity: Sequence[int]) -> list[int]:
         """How many weights each layer grows; the sum is exactly ``total``."""
+        return allocate(self.shares(layers), total, capacity, self.overflow)
+
+    def shares(self, layers: Sequence[LayerView]) -> list[float]:
+        """What each layer asks for; what it lost, where none has a share."""
         shares = [self._share_of(layer) for layer in layers]
-        if not sum(shares) > 0:
-            shares = [float(layer.removed) for layer in layers]
-        return allocate(shares, total, capacity, self.overflow)
+        return shares if sum(shares) > 0 else [float(layer.removed) for layer in layers]
 
     def _share_of(self, layer: LayerView) -> float:
         given, name = self.share(layer), getattr(self.share, "__name__", "a share")

@@ -126,7 +126,11 @@ class LayerView:
 
 @dataclass(eq=False)
 class Update:
-    """One topology update: the layers, the time, the prune rate and the budget to end with."""
+    """One topology update: the layers, the time, the prune rate and the budget to end with.
+
+    ``limit`` is what all present weights may cost together, if compute has a budget; ``price`` is what keeping it took, the power of
+    a weight's cost by which shares were divided.
+    """
 
     layers: list[LayerView]
     number: int = 0
@@ -137,3 +141,5 @@ class Update:
     memory: dict[str, float] = field(default_factory=dict)
     rng: Callable[..., torch.Generator] = lambda *key: randomness.generator(0, *key)
     progress: float = 0.0
+    limit: float | None = None
+    price: float | None = None

@@ -35,7 +35,8 @@ def plan_of(config: Config) -> Plan:
         scope=config.sparse.scope,
         distribution=config.sparse.distribution or None,
         seed=config.seed,
-        costs=example if method.needs_costs else None,  # of no consequence before the first topology update
+        costs=example if method.needs_costs or config.sparse.macs else None,
+        macs=None if absent else config.sparse.macs or None,  # milliseconds are not known before the first step
         process_group=False,
     )
     plan = handle.plan(example)

@@ -154,17 +154,20 @@ def sparsify_as_configured(
         momentum=sparse.momentum_source,  # type: ignore[arg-type]  # any text of the user's: sparsify checks both
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,
-        costs=_costs(config, example) if method.needs_costs else None,
+        costs=_costs(config, example) if method.needs_costs or sparse.macs or sparse.milliseconds else None,
+        macs=sparse.macs or None,
+        milliseconds=sparse.milliseconds or None,
         calibration=calibration,
     )
 
 
 def _costs(config: Config, example: Tensor | None) -> Any:
-    if config.sparse.costs == "macs":
+    if config.sparse.macs or (config.sparse.costs == "macs" and not config.sparse.milliseconds):
         return example
     if config.compile:
         raise ConfigurationError(
-            "sparse.costs = 'measured' times what layers are fed, which torch.compile hides: leave out one of them"
+            "measured costs (sparse.milliseconds, sparse.costs = 'measured') time what layers are fed, which torch.compile hides: leave "
+            "out one of them"
         )
     return "measured"
 

@@ -98,6 +98,8 @@ def update_lines(record: Record, width: int) -> list[str]:
         movers = sorted(layers, key=lambda layer: abs(layer.after - layer.before), reverse=True)[:MOST_CHANGED]
         layers, left = tuple(layer for layer in layers if layer in movers), len(layers) - MOST_CHANGED
     head = f"  update {record.update}  prune rate {record.prune_rate:.3f}"
+    if record.compute is not None:
+        head += f"  {record.budget:,} weights, {record.compute:.2%} of dense compute"
     cells = [f"{layer.layer} {layer.density:.1%}" for layer in layers]
     line = "  ".join([head, *cells])
     if not left and len(line) <= width:
