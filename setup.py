@@ -4,6 +4,8 @@ The library has no Python in it, so one wheel serves every Python from 3.11 on.
 """
 
 import os
+import platform
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,28 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("src/regrow/csrc")
+MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+
+
+def own_flags(source: str) -> list[str]:
+    """The instructions that a table of kernels may use here, from its source's line `// flags <machine>: ...`."""
+    found = re.search(rf"^// flags {MACHINE}: (.*)$", Path(source).read_text(), re.MULTILINE)
+    return found[1].split() if found else []
 
 
 class SideBySide(build_ext):
-    """Compiles the sources of an extension at once, one per core."""
+    """Compiles the sources of an extension at once, one per core, each with its own instructions."""
 
     def build_extension(self, ext: Extension) -> None:
         """As setuptools does, with another way to compile."""
         one_by_one = self.compiler.compile
 
-        def compile_all(sources: list[str], **options: Any) -> list[str]:
+        def compile_all(sources: list[str], extra_postargs: list[str] | None = None, **options: Any) -> list[str]:
+            def compile_one(source: str) -> list[str]:
+                return one_by_one([source], extra_postargs=[*(extra_postargs or ()), *own_flags(source)], **options)
+
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                compiled = pool.map(lambda source: one_by_one([source], **options), sources)
+                compiled = pool.map(compile_one, sorted(sources, key=lambda source: "kernels_" not in source))
                 return [object_file for files in compiled for object_file in files]
 
         self.compiler.compile = compile_all

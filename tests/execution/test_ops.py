@@ -52,8 +52,12 @@ def check_threads(isa, first, cases):
     assert report["biases"] > 0
 
 
-def test_random_layers_with_generic_kernels():
-    assert check_elsewhere("generic", 1, first=500, cases=100)["split"] == 0
+OTHERS = [isa for isa in native.instruction_sets() if isa != native.instruction_set()] if native.available() else []
+
+
+@pytest.mark.parametrize("isa", OTHERS)
+def test_random_layers_with_other_kernels(isa):
+    assert check_elsewhere(isa, 1, first=500, cases=60)["split"] == 0
 
 
 @pytest.mark.parametrize("isa", ["generic", None])
@@ -62,7 +66,7 @@ def test_random_layers_with_two_threads(isa):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("isa", ["generic", None])
+@pytest.mark.parametrize("isa", [*OTHERS, None])
 def test_many_random_layers_elsewhere(isa):
     check_elsewhere(isa, 1, first=20_000, cases=1000)
     check_threads(isa, first=30_000, cases=200)

@@ -134,6 +134,14 @@ def test_another_number_of_threads_warns(data, tmp_path):
         Run(config, tmp_path)
 
 
+def test_other_kernels_warn_and_go_on(data, tmp_path, monkeypatch):
+    config = tiny.config(data, epochs=1, threads=0, max_steps=3)
+    Run(config, tmp_path).train()
+    monkeypatch.setattr("regrow.training.run.kernels", lambda: "built, neon")
+    with pytest.warns(UserWarning, match="kernels = built, neon, saved with .*: results may differ in the last bits"):
+        assert Run(config, tmp_path).step == 3
+
+
 def test_a_run_names_the_code_of_every_part_of_it(data, tmp_path, monkeypatch):
     config = tiny.config(data, epochs=1)
     for name, view in (("first", StopAt(3)), ("second", StopAt(5)), ("second", None)):

@@ -1,9 +1,11 @@
 // The C interface that Python loads with ctypes. Arguments are checked in Python; errors here are status codes, never exceptions.
-#include <cstdlib>
-#include <cstring>
+#include <chrono>
 #include <exception>
+#include <new>
 
+#include "abi.h"
 #include "stack.h"
+#include "tables.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -33,21 +35,12 @@ void parallel_openmp(int parts, const std::function<void(int)>& body) {
 #endif
 }
 
-bool use_avx2() {
-  static const bool chosen = [] {
-    const char* wish = std::getenv("REGROW_ISA");
-    if (wish && std::strcmp(wish, "generic") == 0) return false;
-#if defined(__x86_64__)
-    return avx2_kernels_f32() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return false;
-#endif
-  }();
-  return chosen;
-}
-
-Runner<float> runner_f32(int threads) { return {use_avx2() ? *avx2_kernels_f32() : generic_kernels_f32(), parallel_openmp, threads, kSerialBelow}; }
-Runner<double> runner_f64(int threads) { return {generic_kernels_f64(), parallel_openmp, threads, kSerialBelow}; }
+template <class T>
+const Kernels<T>& table_of();
+template <>
+const Kernels<float>& table_of() { return chosen_table(); }
+template <>
+const Kernels<double>& table_of() { return *double_table(); }
 
 template <class F>
 int guarded(F body) {
@@ -61,30 +54,136 @@ int guarded(F body) {
   }
 }
 
-template <class F>
-int in_parts(int parts, F body) {
-  return guarded([&] { parallel_openmp(parts, body); });
+// Everything Python calls, in one precision. The last argument is the number of threads.
+template <class T>
+struct Api {
+  static Runner<T> runner(int threads) { return {table_of<T>(), parallel_openmp, threads, kSerialBelow}; }
+
+  // Runs body(runner, part, parts) for all parts of `work` vectors.
+  template <class F>
+  static int in_parts(int threads, int64_t work, F body) {
+    const auto run = runner(threads);
+    const int parts = run.parts_for(work);
+    return guarded([&] { parallel_openmp(parts, [&](int part) { body(run.kernels, part, parts); }); });
+  }
+
+  // The present weights are those of a mask, or (mask null) of rows and columns, see `Support`.
+  static int plan_create(const Geometry* geometry, const uint8_t* mask, const int64_t* row_begin, const int32_t* column, int input_gradient,
+                         void** plan, int) {
+    const Traits& traits = *table_of<T>().traits;
+    const Pass pass = input_gradient ? Pass::input_gradient : Pass::forward;
+    return guarded([&] {
+      *plan = new Plan(mask ? build_plan(traits, *geometry, mask, pass) : build_plan(traits, *geometry, Support{row_begin, column}, pass));
+    });
+  }
+
+  // `position` non-null: `weight` is dense-shaped, its present entries are first gathered into `present`; else it is `present` itself.
+  static int forward(const Plan* plan, const T* x, const T* weight, const uint32_t* position, int64_t count, T* present, const T* bias, T* y,
+                     int64_t samples, int threads) {
+    return guarded([&] {
+      const auto run = runner(threads);
+      if (position) run.gather(weight, position, count, present);
+      run.forward(*plan, x, position ? present : weight, bias, y, samples);
+    });
+  }
+
+  // dx, dw and dbias may be null: not wanted. `position` null: dw has present weights only.
+  static int backward(const Plan* input_plan, const Plan* weight_plan, const T* x, const T* grad, const T* present, const uint32_t* position,
+                      int64_t count, T* dx, T* dw, T* dbias, int64_t channels, int64_t pixels, int64_t samples, int threads) {
+    return guarded([&] {
+      const auto run = runner(threads);
+      if (dx) run.forward(*input_plan, grad, present, nullptr, dx, samples);
+      if (dw) run.weight_gradient(*weight_plan, x, grad, position, count, dw, samples);
+      if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias);
+    });
+  }
+
+  static int stack_forward(const StackLayer<T>* layers, int depth, const T* x, int64_t samples, int threads) {
+    return guarded([&] { regrow::stack_forward(runner(threads), layers, depth, x, samples); });
+  }
+
+  static int stack_backward(const StackLayer<T>* layers, int depth, const T* x, const T* grad, int64_t samples, int threads) {
+    return guarded([&] { regrow::stack_backward(runner(threads), layers, depth, x, grad, samples); });
+  }
+
+  static int transpose(const T* x, int64_t rows, int64_t cols, T* y, int threads) {
+    return in_parts(threads, rows * cols / kWorkLanes, [&](auto& k, int part, int parts) { k.transpose(x, rows, cols, y, part, parts); });
+  }
+
+  static int channel_statistics(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {
+    return in_parts(threads, channels * size / kWorkLanes,
+                    [&](auto& k, int part, int parts) { k.channel_statistics(x, channels, size, mean, variance, part, parts); });
+  }
+
+  static int scale_shift(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, int relu, int threads) {
+    return in_parts(threads, channels * size / kWorkLanes,
+                    [&](auto& k, int part, int parts) { k.scale_shift(x, scale, shift, y, channels, size, relu != 0, part, parts); });
+  }
+
+  static int norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,
+                           int64_t channels, int64_t size, int training, int threads) {
+    return in_parts(threads, channels * size / kWorkLanes, [&](auto& k, int part, int parts) {
+      k.norm_backward(x, y, g, mean, invstd, weight, dx, dweight, dbias, channels, size, training != 0, part, parts);
+    });
+  }
+
+  static int64_t pool_work(const Pool& p, int64_t lanes) { return int64_t(p.channels) * p.in_rows * p.in_cols * lanes / kWorkLanes; }
+
+  static int max_pool(const Pool* pool, const T* x, T* y, uint8_t* winner, int64_t lanes, int threads) {
+    return in_parts(threads, pool_work(*pool, lanes),
+                    [&](auto& k, int part, int parts) { k.max_pool(*pool, x, y, winner, lanes, part, parts); });
+  }
+
+  static int max_pool_backward(const Pool* pool, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int threads) {
+    return in_parts(threads, pool_work(*pool, lanes),
+                    [&](auto& k, int part, int parts) { k.max_pool_backward(*pool, g, winner, dx, lanes, part, parts); });
+  }
+
+  static int load_images(const ImageBatch<T>* batch, int threads) {
+    return in_parts(threads, batch->samples * batch->channels * batch->pixels / kWorkLanes,
+                    [&](auto& k, int part, int parts) { k.load_images(*batch, part, parts); });
+  }
+
+  static int bernoulli(Twister* twister, double p, uint8_t* keep, int64_t count, int) {
+    return guarded([&] { table_of<T>().bernoulli(*twister, p, keep, count); });
+  }
+
+  static int scale_kept(const T* x, const uint8_t* keep, double scale, T* y, int64_t size, int threads) {
+    return in_parts(threads, size / kWorkLanes,
+                    [&](auto& k, int part, int parts) { k.scale_kept(x, keep, T(scale), y, share(size, part, parts)); });
+  }
+
+  static int keep_present(T* x, const uint8_t* mask, int64_t size, int threads) {
+    return in_parts(threads, size / kWorkLanes, [&](auto& k, int part, int parts) { k.keep_present(x, mask, share(size, part, parts)); });
+  }
+
+  // The optimizer steps of several layers.
+  template <class Step>
+  static int all_steps(void (*kernel)(const Step&, Range), const Step* steps, int count, int threads) {
+    int64_t weights = 0;
+    for (int i = 0; i < count; i++) weights += steps[i].count;
+    return in_parts(threads, weights, [&](auto&, int part, int parts) {
+      for (int i = 0; i < count; i++) kernel(steps[i], share(steps[i].count, part, parts));
+    });
+  }
+
+  static int sgd(const SgdStep<T>* steps, int count, int threads) { return all_steps(table_of<T>().sgd_step, steps, count, threads); }
+  static int adamw(const AdamWStep<T>* steps, int count, int threads) { return all_steps(table_of<T>().adamw_step, steps, count, threads); }
+};
+
+std::string describe_all() {
+  std::string text = describe_records();
+#define ENTRY(NAME) text += describe(#NAME "_f32", Api<float>::NAME) + describe(#NAME "_f64", Api<double>::NAME);
+#include "entries.inc"
+#undef ENTRY
+  return text;
 }
 
-// The optimizer steps of several layers.
-template <class T, class Step>
-int all_steps(const Runner<T>& run, void (*kernel)(const Step&, Range), const Step* steps, int count) {
-  int64_t weights = 0;
-  for (int i = 0; i < count; i++) weights += steps[i].count;
-  const int parts = run.parts_for(weights);
-  return in_parts(parts, [&](int part) {
-    for (int i = 0; i < count; i++) kernel(steps[i], share(steps[i].count, part, parts));
-  });
+std::string names_of_tables() {
+  std::string names;
+  for (const auto* table : tables()) names += (names.empty() ? "" : " ") + std::string(table->traits->name);
+  return names;
 }
-
-Pool pool_of(const int* fields) {
-  Pool pool;
-  static_assert(sizeof(Pool) == 14 * sizeof(int));
-  std::memcpy(&pool, fields, sizeof pool);
-  return pool;
-}
-
-int64_t pixels_of(const Pool& p) { return int64_t(p.channels) * p.in_rows * p.in_cols; }
 
 }  // namespace
 }  // namespace regrow
@@ -93,121 +192,33 @@ using namespace regrow;
 
 #define REGROW_API extern "C" __attribute__((visibility("default")))
 
-REGROW_API const char* regrow_isa() { return use_avx2() ? "avx2" : "generic"; }
+// What the library offers, see abi.h.
+REGROW_API const char* regrow_abi() {
+  static const std::string text = describe_all();
+  return text.c_str();
+}
 
-REGROW_API int regrow_plan_create(const int* geometry, const uint8_t* mask, int input_gradient, void** plan) {
-  return guarded([&] {
-    Geometry g;
-    static_assert(sizeof(Geometry) == 15 * sizeof(int));
-    std::memcpy(&g, geometry, sizeof g);
-    *plan = new Plan(build_plan(g, mask, input_gradient ? Pass::input_gradient : Pass::forward));
-  });
+// The kernels in use, and all that this machine can run, best first.
+REGROW_API const char* regrow_isa() { return chosen_table().traits->name; }
+REGROW_API const char* regrow_isas() {
+  static const std::string names = names_of_tables();
+  return names.c_str();
 }
 
 REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
 
-// One copy of the interface per precision.
-#define REGROW_FOR_EACH_PRECISION(DEFINE) DEFINE(float, f32) DEFINE(double, f64)
-
-// `position` non-null: `weight` is dense-shaped, its present entries are first gathered into `present`; else it is `present` itself.
-#define DEFINE_PASSES(T, SUFFIX)                                                                                                          \
-  REGROW_API int regrow_forward_##SUFFIX(const void* plan, const T* x, const T* weight, const uint32_t* position, int64_t count,          \
-                                         T* present, const T* bias, T* y, int64_t samples, int threads) {                                 \
-    return guarded([&] {                                                                                                                  \
-      const auto run = runner_##SUFFIX(threads);                                                                                          \
-      if (position) run.gather(weight, position, count, present);                                                                         \
-      run.forward(*static_cast<const Plan*>(plan), x, position ? present : weight, bias, y, samples);                                     \
-    });                                                                                                                                   \
-  }                                                                                                                                       \
-  /* dx, dw and dbias may be null: not wanted. */                                                                                         \
-  REGROW_API int regrow_backward_##SUFFIX(const void* input_plan, const void* weight_plan, const T* x, const T* grad, const T* present,   \
-                                          const uint32_t* position, int64_t count, T* dx, T* dw, T* dbias, int64_t channels,              \
-                                          int64_t pixels, int64_t samples, int threads) {                                                 \
-    return guarded([&] {                                                                                                                  \
-      const auto run = runner_##SUFFIX(threads);                                                                                          \
-      if (dx) run.forward(*static_cast<const Plan*>(input_plan), grad, present, nullptr, dx, samples);                                    \
-      if (dw) run.weight_gradient(*static_cast<const Plan*>(weight_plan), x, grad, position, count, dw, samples);                         \
-      if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias);                                                              \
-    });                                                                                                                                   \
-  }                                                                                                                                       \
-  REGROW_API int regrow_transpose_##SUFFIX(const T* x, int64_t rows, int64_t cols, T* y, int threads) {                                   \
-    const auto run = runner_##SUFFIX(threads);                                                                                            \
-    const int parts = run.parts_for(rows * cols / kLanes);                                                                                \
-    return in_parts(parts, [&](int part) { run.kernels.transpose(x, rows, cols, y, part, parts); });                                      \
-  }
-REGROW_FOR_EACH_PRECISION(DEFINE_PASSES)
-
-#define DEFINE_STACK(T, SUFFIX)                                                                                                             \
-  REGROW_API int regrow_stack_forward_##SUFFIX(const StackLayer<T>* layers, int depth, const T* x, int64_t samples, int threads) {          \
-    return guarded([&] { stack_forward(runner_##SUFFIX(threads), layers, depth, x, samples); });                                            \
-  }                                                                                                                                         \
-  REGROW_API int regrow_stack_backward_##SUFFIX(const StackLayer<T>* layers, int depth, const T* x, const T* grad, int64_t samples,         \
-                                                int threads) {                                                                              \
-    return guarded([&] { stack_backward(runner_##SUFFIX(threads), layers, depth, x, grad, samples); });                                     \
-  }
-REGROW_FOR_EACH_PRECISION(DEFINE_STACK)
-
-#define DEFINE_GLUE(T, SUFFIX)                                                                                                               \
-  REGROW_API int regrow_load_images_##SUFFIX(const ImageBatch<T>* batch, int threads) {                                                      \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(batch->samples * batch->channels * batch->pixels / kLanes);                                              \
-    return in_parts(parts, [&](int part) { run.kernels.load_images(*batch, part, parts); });                                                 \
-  }                                                                                                                                          \
-  REGROW_API int regrow_bernoulli_##SUFFIX(Twister* twister, double p, uint8_t* keep, int64_t count, int) {                                   \
-    return guarded([&] { runner_##SUFFIX(1).kernels.bernoulli(*twister, p, keep, count); });                                                 \
-  }                                                                                                                                          \
-  REGROW_API int regrow_scale_kept_##SUFFIX(const T* x, const uint8_t* keep, double scale, T* y, int64_t size, int threads) {                \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(size / kLanes);                                                                                          \
-    return in_parts(parts, [&](int part) {                                                                                                   \
-      run.kernels.scale_kept(x, keep, T(scale), y, share(size, part, parts));                                                                          \
-    });                                                                                                                                      \
-  }                                                                                                                                          \
-  REGROW_API int regrow_keep_present_##SUFFIX(T* x, const uint8_t* mask, int64_t size, int threads) {                                        \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(size / kLanes);                                                                                          \
-    return in_parts(parts, [&](int part) { run.kernels.keep_present(x, mask, share(size, part, parts)); });                                  \
-  }                                                                                                                                          \
-  REGROW_API int regrow_channel_statistics_##SUFFIX(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {         \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
-    return in_parts(parts, [&](int part) { run.kernels.channel_statistics(x, channels, size, mean, variance, part, parts); });               \
-  }                                                                                                                                          \
-  REGROW_API int regrow_scale_shift_##SUFFIX(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, int relu,     \
-                                             int threads) {                                                                                  \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
-    return in_parts(parts, [&](int part) { run.kernels.scale_shift(x, scale, shift, y, channels, size, relu != 0, part, parts); });          \
-  }                                                                                                                                          \
-  REGROW_API int regrow_norm_backward_##SUFFIX(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx,   \
-                                               T* dweight, T* dbias, int64_t channels, int64_t size, int training, int threads) {            \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const int parts = run.parts_for(channels * size / kLanes);                                                                               \
-    return in_parts(parts, [&](int part) {                                                                                                   \
-      run.kernels.norm_backward(x, y, g, mean, invstd, weight, dx, dweight, dbias, channels, size, training != 0, part, parts);              \
-    });                                                                                                                                      \
-  }                                                                                                                                          \
-  REGROW_API int regrow_max_pool_##SUFFIX(const int* pool, const T* x, T* y, uint8_t* winner, int64_t lanes, int threads) {                  \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const Pool s = pool_of(pool);                                                                                                            \
-    const int parts = run.parts_for(pixels_of(s) * lanes / kLanes);                                                                          \
-    return in_parts(parts, [&](int part) { run.kernels.max_pool(s, x, y, winner, lanes, part, parts); });                                    \
-  }                                                                                                                                          \
-  REGROW_API int regrow_max_pool_backward_##SUFFIX(const int* pool, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int threads) {  \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    const Pool s = pool_of(pool);                                                                                                            \
-    const int parts = run.parts_for(pixels_of(s) * lanes / kLanes);                                                                          \
-    return in_parts(parts, [&](int part) { run.kernels.max_pool_backward(s, g, winner, dx, lanes, part, parts); });                          \
-  }
-REGROW_FOR_EACH_PRECISION(DEFINE_GLUE)
-
-#define DEFINE_STEPS(T, SUFFIX)                                                                                                              \
-  REGROW_API int regrow_sgd_##SUFFIX(const SgdStep<T>* steps, int count, int threads) {                                                      \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    return all_steps(run, run.kernels.sgd_step, steps, count);                                                                               \
-  }                                                                                                                                          \
-  REGROW_API int regrow_adamw_##SUFFIX(const AdamWStep<T>* steps, int count, int threads) {                                                  \
-    const auto run = runner_##SUFFIX(threads);                                                                                               \
-    return all_steps(run, run.kernels.adamw_step, steps, count);                                                                             \
-  }
-REGROW_FOR_EACH_PRECISION(DEFINE_STEPS)
+// The best that multiply-adds on registers reach with the kernels' own vectors, in billions of floating-point operations per second.
+REGROW_API double regrow_fma_peak(int64_t rounds, int threads) {
+  if (rounds < 1 || threads < 1) return 0.0;
+  const Kernels<float>& table = chosen_table();
+  volatile float seed = 1e-3f;  // read at run time, so that no compiler can compute the result
+  const auto begin = std::chrono::steady_clock::now();
+  parallel_openmp(threads, [&](int) {
+    float total;
+    table.multiply_add(rounds, seed, &total);
+    volatile float kept = total;
+    (void)kept;
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return 2e-9 * kPeakAccumulators * (table.traits->vector_bytes / 4) * double(rounds) * threads / seconds;
+}

@@ -1,10 +1,9 @@
 // What stands between sparse layers, on [channels][rows][cols][lanes] tensors: batch norm (with ReLU), where a channel is one contiguous
-// run of `size` values and a thread takes whole channels; transposing, ReLU, dropout and masking, where it takes a range. Included once
-// per instruction set.
+// run of `size` values and a thread takes whole channels; transposing, ReLU, dropout and masking, where it takes a range.
 
 constexpr int64_t kChunk = 4096;  // summed in single precision, then added up in double
 
-// total += sum over [0, size) of term(i), for eight lanes at a time; `term` gets the index.
+// total += sum over [0, size) of term(i), a vector at a time; `term` gets the index.
 template <class T, class VectorTerm, class ScalarTerm>
 REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm scalar_term) {
   double total = 0;
@@ -12,58 +11,31 @@ REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm s
     const int64_t end = start + kChunk < size ? start + kChunk : size;
     Vec<T> a{}, b{}, c{}, d{};
     int64_t i = start;
-    for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+    for (; i + 4 * kLanes<T> <= end; i += 4 * kLanes<T>) {
       a += vector_term(i);
-      b += vector_term(i + kLanes);
-      c += vector_term(i + 2 * kLanes);
-      d += vector_term(i + 3 * kLanes);
+      b += vector_term(i + kLanes<T>);
+      c += vector_term(i + 2 * kLanes<T>);
+      d += vector_term(i + 3 * kLanes<T>);
     }
     a = (a + b) + (c + d);
-    for (int n = 0; n < kLanes; n++) total += a[n];
+    for (int n = 0; n < kLanes<T>; n++) total += a[n];
     for (; i < end; i++) total += scalar_term(i);
   }
   return total;
 }
 
-// Eight rows of eight, columns become rows.
-template <class T>
-REGROW_INLINE void transpose_block(const T* x, int64_t cols, T* y, int64_t rows) {
-#ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4) {
-    __m256 r[8], t[8];
-    REGROW_UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps((const float*)x + i * cols);
-    REGROW_UNROLL for (int i = 0; i < 8; i += 2) {
-      t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-      t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    REGROW_UNROLL for (int i = 0; i < 8; i += 4) {
-      r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-      r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
-      r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-      r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-    }
-    REGROW_UNROLL for (int i = 0; i < 4; i++) {
-      _mm256_storeu_ps((float*)y + i * rows, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-      _mm256_storeu_ps((float*)y + (i + 4) * rows, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
-    return;
-  }
-#endif
-  for (int i = 0; i < 8; i++)
-    for (int j = 0; j < 8; j++) y[j * rows + i] = x[i * cols + j];
-}
-
 // y[cols][rows] <- x[rows][cols]
 template <class T>
 void transpose(const T* x, int64_t rows, int64_t cols, T* y, int part, int parts) {
-  const Range blocks = share((cols + 7) / 8, part, parts);
-  const int64_t end = blocks.end * 8 < cols ? blocks.end * 8 : cols;
-  for (int64_t c = blocks.begin * 8; c < end; c += 8) {
+  constexpr int size = kLanes<T>;
+  const Range blocks = share((cols + size - 1) / size, part, parts);
+  const int64_t end = blocks.end * size < cols ? blocks.end * size : cols;
+  for (int64_t c = blocks.begin * size; c < end; c += size) {
     int64_t r = 0;
-    if (c + 8 <= cols)
-      for (; r + 8 <= rows; r += 8) transpose_block(x + r * cols + c, cols, y + c * rows + r, rows);
+    if (c + size <= cols)
+      for (; r + size <= rows; r += size) transpose_block(x + r * cols + c, cols, y + c * rows + r, rows);
     for (; r < rows; r++)
-      for (int64_t j = c; j < c + 8 && j < cols; j++) y[j * rows + r] = x[r * cols + j];
+      for (int64_t j = c; j < c + size && j < cols; j++) y[j * rows + r] = x[r * cols + j];
   }
 }
 
@@ -157,10 +129,10 @@ void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* i
     T* d = dx + c * size;
     int64_t i = 0;
     if (training) {
-      for (; i + kLanes <= size; i += kLanes) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
+      for (; i + kLanes<T> <= size; i += kLanes<T>) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
       for (; i < size; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
     } else {  // x has no part in it: a NaN or infinity there must not reach the gradient
-      for (; i + kLanes <= size; i += kLanes) loose(d + i) = passed(i) * a;
+      for (; i + kLanes<T> <= size; i += kLanes<T>) loose(d + i) = passed(i) * a;
       for (; i < size; i++) d[i] = passed_one(i) * a;
     }
   }

@@ -1,18 +1,11 @@
-// Kernels for any CPU, in single precision and (for gradient checks) in double precision.
+// Any CPU: four lanes, which every vector unit has; 16 registers.
 #include "kernels.h"
 
+#define REGROW_TABLE generic_kernels
+#define REGROW_PRECISION float
+#define REGROW_TRAITS kGeneric
+#define REGROW_TILES "tiles16.inc"
+#include "table.inl"
 namespace regrow {
-namespace generic {
-#include "stencil.inl"
-#include "glue.inl"
-#include "pool.inl"
-#include "images.inl"
-#include "twister.inl"
-#include "optimizer.inl"
-template <class T>
-constexpr Kernels<T> table = REGROW_KERNELS(T);
-}  // namespace generic
-
-const Kernels<float>& generic_kernels_f32() { return generic::table<float>; }
-const Kernels<double>& generic_kernels_f64() { return generic::table<double>; }
+const Kernels<float>* generic_table() { return &generic_kernels::table; }
 }  // namespace regrow

@@ -59,24 +59,24 @@ void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T*
   for (const Stencil& s : plan.stencils) {
     list_values(s, weights, values);
     const int64_t lanes = samples * s.lanes_per_sample;
-    const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries()) + s.out_channels) / kLanes);
+    const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries) + s.out_channels) / kWorkLanes);
     parallel(parts, [&](int part) { kernels.forward(s, x, values, bias, y, lanes, part, parts); });
   }
 }
 
 template <class T>
-void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dense,
+void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw,
                                 int64_t samples) const {
   static thread_local Scratch scratch;
-  T* gradient = scratch.get<T>(size_t(count));
-  std::memset(static_cast<void*>(gradient), 0, size_t(count) * sizeof(T));  // weights that only meet padding are in no list
+  T* gradient = position ? scratch.get<T>(size_t(count)) : dw;
+  std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
   present_gradient(plan, x, grad_out, gradient, samples);
-  scatter(gradient, position, count, dense);
+  if (position) scatter(gradient, position, count, dw);
 }
 
 template <class T>
 void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const {
-  const int parts = parts_for(channels * size / kLanes);
+  const int parts = parts_for(channels * size / kWorkLanes);
   parallel(parts, [&](int part) { kernels.channel_sums(grad_out, channels, size, dbias, part, parts); });
 }
 
@@ -85,25 +85,25 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
-    const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries()) / kLanes);
-    const size_t stride = (s.entries() + 15) / 16 * 16;  // whole cache lines
+    const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries) / kWorkLanes);
+    const size_t stride = (s.entries + 15) / 16 * 16;  // whole cache lines
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
       if (lanes > 0) kernels.weight_gradient(s, x, grad_out, sums + stride * part, lanes, part, parts);
     });
-    const int64_t targets = plan.fold.target.empty() ? int64_t(s.entries()) : int64_t(plan.fold.target.size());
-    if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries()), part, parts)); });
+    const int64_t targets = plan.fold.target.empty() ? int64_t(s.entries) : int64_t(plan.fold.target.size());
+    if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries), part, parts)); });
     parallel(parts, [&](int part) { fold_sums(plan, s, sums, gradient, share(targets, part, parts)); });
   }
 }
 
 template <class T>
 void Runner<T>::list_values(const Stencil& s, const T* weights, T* values) const {
-  const int parts = parts_for(int64_t(s.entries()));
-  const uint32_t* source = s.source.data();
+  const int parts = parts_for(int64_t(s.entries));
+  const uint32_t* source = s.source;
   parallel(parts, [&](int part) {
-    move_ahead<3>(weights, source, share(int64_t(s.entries()), part, parts), [&](int64_t k) { values[k] = weights[source[k]]; });
+    move_ahead<3>(weights, source, share(int64_t(s.entries), part, parts), [&](int64_t k) { values[k] = weights[source[k]]; });
   });
 }
 

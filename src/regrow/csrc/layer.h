@@ -6,6 +6,8 @@
 
 namespace regrow {
 
+constexpr int kWorkLanes = 8;  // lanes that count as one unit of work where threads are shared out
+
 // Runs body(0) ... body(parts - 1), possibly at the same time, and returns when all are done.
 using ParallelFor = void (*)(int parts, const std::function<void(int)>& body);
 
@@ -20,8 +22,8 @@ struct Runner {
 
   // y = plan(x) with the present weights in mask order; bias may be null. Also the input gradient, on the transposed plan.
   void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const;
-  // dense[position[w]] of every weight w of the plan <- the sum over samples and pixels.
-  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dense, int64_t samples) const;
+  // dw[position[w]] of every weight w of the plan <- the sum over samples and pixels; without positions dw[w].
+  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw, int64_t samples) const;
   // dbias[c] <- the sum of channel c, a run of `size` values.
   void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const;
   // present[i] <- dense[position[i]].

@@ -1,81 +1,36 @@
 // Between tensors of [pixels][lanes] and tiles in scratch memory: packing, unpacking, prefetching. Included by walk.inl.
 
 constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // outputs that no cache would hold until they are read
-constexpr int kLine = 64;                           // bytes
-
-template <class T>
-using Vec = typename Simd<T>::Vec;
-template <class T>
-using Loose = typename Simd<T>::Loose;
-
-template <class T>
-REGROW_INLINE const Vec<T>& at(const T* p) { return *reinterpret_cast<const Vec<T>*>(p); }
-template <class T>
-REGROW_INLINE Vec<T>& at(T* p) { return *reinterpret_cast<Vec<T>*>(p); }
-template <class T>
-REGROW_INLINE const Loose<T>& loose(const T* p) { return *reinterpret_cast<const Loose<T>*>(p); }
-template <class T>
-REGROW_INLINE Loose<T>& loose(T* p) { return *reinterpret_cast<Loose<T>*>(p); }
-
-// The first `count` of eight lanes, zeros behind; reads nothing behind the last.
-template <class T>
-REGROW_INLINE Vec<T> first_lanes(const T* from, int count) {
-  if (count >= kLanes) return loose(from);
-#ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return (Vec<T>)_mm256_maskload_ps((const float*)from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
-  }
-#endif
-  Vec<T> v{};
-  for (int n = 0; n < count; n++) v[n] = from[n];
-  return v;
-}
-
-// Writes past the caches where the instruction set can; `to` is aligned.
-template <class T>
-REGROW_INLINE void stream(T* to, const Vec<T>& v) {
-#ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4) return _mm256_stream_ps((float*)to, (__m256)v);
-#endif
-  at(to) = v;
-}
-
-REGROW_INLINE void finish_streams() {
-#ifdef REGROW_AVX2
-  _mm_sfence();
-#endif
-}
 
 // Where one tile lies.
 struct Place {
   int row, col;  // first output pixel, in the stencil's own grid
   int64_t lane;  // first lane
   int lanes;     // lanes in use
-  int octets;    // ceil(lanes / (V * 8))
+  int strips;    // ceil(lanes / (V * kLanes))
 };
 
-// One pixel's lanes, split over octets: to[octet][V*8] <- from[lanes], zeros behind the last lane.
+// One pixel's lanes, split over strips: to[strip][V vectors] <- from[lanes], zeros behind the last lane.
 template <class T, int V>
-REGROW_INLINE void split(T* to, size_t octet_size, const T* from, const Place& p) {
-  constexpr int width = V * kLanes;
+REGROW_INLINE void split(T* to, size_t strip_size, const T* from, const Place& p) {
+  constexpr int width = V * kLanes<T>;
   const int whole = p.lanes / width, rest = p.lanes % width;
-  for (int o = 0; o < whole; o++, to += octet_size, from += width)
-    REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = loose(from + v);
+  for (int o = 0; o < whole; o++, to += strip_size, from += width)
+    REGROW_UNROLL for (int v = 0; v < width; v += kLanes<T>) at(to + v) = loose(from + v);
   if (rest)
-    REGROW_UNROLL for (int v = 0; v < width; v += kLanes) at(to + v) = v < rest ? first_lanes(from + v, rest - v) : Vec<T>{};
+    REGROW_UNROLL for (int v = 0; v < width; v += kLanes<T>) at(to + v) = v < rest ? first_lanes(from + v, rest - v) : Vec<T>{};
 }
 
 template <class T, int V>
-REGROW_INLINE void clear(T* to, size_t octet_size, int pixels, const Place& p) {
-  for (int o = 0; o < p.octets; o++, to += octet_size)
-    for (int i = 0; i < pixels * V; i++) at(to + i * kLanes) = Vec<T>{};
+REGROW_INLINE void clear(T* to, size_t strip_size, int pixels, const Place& p) {
+  for (int o = 0; o < p.strips; o++, to += strip_size)
+    for (int i = 0; i < pixels * V; i++) at(to + i * kLanes<T>) = Vec<T>{};
 }
 
-// packed[octet][channel][halo row][halo col][V*8 lanes] <- x, zero outside the map.
+// packed[strip][channel][halo row][halo col][V vectors] <- x, zero outside the map.
 template <class T, int V>
-void pack(T* packed, size_t octet_size, const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p) {
-  constexpr int width = V * kLanes;
+void pack(T* packed, size_t strip_size, const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p) {
+  constexpr int width = V * kLanes<T>;
   const int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
   int from = left < 0 ? -left : 0, to = s.in_cols - left < s.halo_cols ? s.in_cols - left : s.halo_cols;
   if (from >= to) from = to = s.halo_cols;
@@ -84,13 +39,13 @@ void pack(T* packed, size_t octet_size, const Stencil& s, const T* x, int64_t la
       T* out = packed + (size_t)(c * s.halo_rows + r) * s.halo_cols * width;
       const int row = top + r;
       if (row < 0 || row >= s.in_rows) {
-        clear<T, V>(out, octet_size, s.halo_cols, p);
+        clear<T, V>(out, strip_size, s.halo_cols, p);
         continue;
       }
       const int64_t pixel = ((int64_t)(channel + c) * s.in_rows + row) * s.in_cols + left;
-      if (from > 0) clear<T, V>(out, octet_size, from, p);
-      for (int q = from; q < to; q++) split<T, V>(out + q * width, octet_size, x + (pixel + q) * lanes + p.lane, p);
-      if (to < s.halo_cols) clear<T, V>(out + to * width, octet_size, s.halo_cols - to, p);
+      if (from > 0) clear<T, V>(out, strip_size, from, p);
+      for (int q = from; q < to; q++) split<T, V>(out + q * width, strip_size, x + (pixel + q) * lanes + p.lane, p);
+      if (to < s.halo_cols) clear<T, V>(out + to * width, strip_size, s.halo_cols - to, p);
     }
 }
 
@@ -163,10 +118,10 @@ bool streamed(const Stencil& s, const T* y, int64_t lanes) {
   return pixel % kLine == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0 && pixel * s.out_channels * s.out_rows * s.out_cols >= kStreamBytes;
 }
 
-// y <- sums[octet][out of block][R*C pixels][V*8 lanes], where pixels and lanes exist.
+// y <- sums[strip][out of block][R*C pixels][V vectors], where pixels and lanes exist.
 template <class T, int R, int C, int V>
-void unpack(const T* sums, size_t octet_size, const Stencil& s, T* y, int64_t lanes, int out, int outs, const Place& p) {
-  constexpr int width = V * kLanes;
+void unpack(const T* sums, size_t strip_size, const Stencil& s, T* y, int64_t lanes, int out, int outs, const Place& p) {
+  constexpr int width = V * kLanes<T>;
   const int rows = s.rows - p.row < R ? s.rows - p.row : R, cols = s.cols - p.col < C ? s.cols - p.col : C;
   const int whole = p.lanes / width, rest = p.lanes % width;
   const bool streams = streamed(s, y, lanes);
@@ -175,15 +130,15 @@ void unpack(const T* sums, size_t octet_size, const Stencil& s, T* y, int64_t la
       for (int j = 0; j < cols; j++) {
         T* to = y + output_at(s, lanes, out + c, p, i, j);
         const T* from = sums + ((size_t)c * R * C + i * C + j) * width;
-        for (int o = 0; o < whole; o++, to += width, from += octet_size)
-          REGROW_UNROLL for (int v = 0; v < width; v += kLanes) {
+        for (int o = 0; o < whole; o++, to += width, from += strip_size)
+          REGROW_UNROLL for (int v = 0; v < width; v += kLanes<T>) {
             if (streams)
               stream<T>(to + v, at(from + v));
             else
               loose(to + v) = at(from + v);
           }
         int n = 0;
-        for (; n + kLanes <= rest; n += kLanes) loose(to + n) = at(from + n);
+        for (; n + kLanes<T> <= rest; n += kLanes<T>) loose(to + n) = at(from + n);
         for (; n < rest; n++) to[n] = from[n];
       }
 }

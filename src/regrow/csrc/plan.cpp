@@ -2,25 +2,13 @@
 #include "plan.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <tuple>
 
 namespace regrow {
 namespace {
 
-constexpr int kScratchBytes = 24 * 1024;  // packed input block of a map: most of a 32 KiB L1
-constexpr int kSumBytes = 128 * 1024;     // partial sums of an output block of a map: a few of them stay in L2
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
-// Matrices have no halo: few entries per feature, so that visits (partial sums out of L2 and back) cost more than inputs out of L2.
-constexpr int kMatrixInBlock = 192, kMatrixOutBlock = 1024;
-
-constexpr std::array kTiles = {
-#define TILE(R, C) Tile{R, C},
-#include "tiles.inc"
-#undef TILE
-};
-
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
 
@@ -61,12 +49,12 @@ bool meets(int offset, int stride, int count, int in) {
 }
 
 // Cheapest tile by a simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo.
-Tile choose_tile(int rows, int cols, int reach_rows, int reach_cols) {
+Tile choose_tile(const Traits& traits, int rows, int cols, int reach_rows, int reach_cols) {
   auto cost = [&](Tile t) {
     const double halo = double(t.rows + reach_rows) * (t.cols + reach_cols);
     return ceil_div(rows, t.rows) * ceil_div(cols, t.cols) * (t.rows * t.cols + 1.5 + 0.25 * halo);
   };
-  return *std::min_element(kTiles.begin(), kTiles.end(), [&](Tile a, Tile b) { return cost(a) < cost(b); });
+  return *std::min_element(traits.tiles, traits.tiles + traits.tile_count, [&](Tile a, Tile b) { return cost(a) < cost(b); });
 }
 
 int even_block(int total, int most) {
@@ -74,14 +62,14 @@ int even_block(int total, int most) {
   return ceil_div(total, ceil_div(total, most));
 }
 
-void choose_blocks(Stencil& s) {
-  const int vector_bytes = kLanes * 4;
-  s.in_block = even_block(s.in_channels, s.matrix ? kMatrixInBlock : kScratchBytes / (vector_bytes * s.halo_rows * s.halo_cols));
-  s.out_block = even_block(s.out_channels, s.matrix ? kMatrixOutBlock : kSumBytes / (vector_bytes * s.tile.rows * s.tile.cols));
+void choose_blocks(const Traits& t, Stencil& s) {
+  const int pixels = s.halo_rows * s.halo_cols, tile = s.tile.rows * s.tile.cols;
+  s.in_block = even_block(s.in_channels, s.matrix ? t.matrix_inputs : t.input_bytes / (t.vector_bytes * pixels));
+  s.out_block = even_block(s.out_channels, s.matrix ? t.matrix_outputs : t.sum_bytes / (t.vector_bytes * tile));
 }
 
 // Sorts the entries into blocks and writes visits, units and sources.
-void write_lists(Stencil& s, std::vector<Entry>& entries) {
+void write_lists(OwnedStencil& s, std::vector<Entry>& entries) {
   const size_t blocks = size_t(s.out_blocks()) * s.in_blocks(), cells = size_t(s.in_blocks()) * s.out_channels;
   std::vector<uint32_t> length(cells, 0);
   std::vector<int32_t> first(s.out_channels, -1);  // block of the first entry
@@ -89,34 +77,36 @@ void write_lists(Stencil& s, std::vector<Entry>& entries) {
   for (int b = 0; b < s.in_blocks(); b++)
     for (int o = 0; o < s.out_channels; o++)
       if (length[size_t(b) * s.out_channels + o] && first[o] < 0) first[o] = b;
-  s.block_begin.assign(1, 0);
+  s.block_begins.assign(1, 0);
   uint32_t at = 0;
   std::vector<uint32_t> begin(cells, 0);
   for (size_t i = 0; i < blocks; i++) {
     const int b = int(i % s.in_blocks()), o0 = int(i / s.in_blocks()) * s.out_block;
-    const size_t from = s.visits.size();
+    const size_t from = s.visit_list.size();
     for (int o = o0; o < std::min(o0 + s.out_block, s.out_channels); o++) {
       const uint32_t n = length[size_t(b) * s.out_channels + o];
       const bool empty = first[o] < 0 && b == 0;  // no entry anywhere: still writes its bias
-      if (n || empty) s.visits.push_back({o - o0, empty || first[o] == b, 0, n});
+      if (n || empty) s.visit_list.push_back({o - o0, empty || first[o] == b, 0, n});
     }
-    std::stable_sort(s.visits.begin() + from, s.visits.end(), [](const Visit& a, const Visit& b) { return a.end < b.end; });
-    for (size_t v = from; v < s.visits.size(); v++) {
-      Visit& visit = s.visits[v];
+    std::stable_sort(s.visit_list.begin() + from, s.visit_list.end(), [](const Visit& a, const Visit& b) { return a.end < b.end; });
+    for (size_t v = from; v < s.visit_list.size(); v++) {
+      Visit& visit = s.visit_list[v];
       begin[size_t(b) * s.out_channels + o0 + visit.slot] = visit.begin = at;
       visit.end = at += visit.end;
     }
-    s.block_begin.push_back(uint32_t(s.visits.size()));
+    s.block_begins.push_back(uint32_t(s.visit_list.size()));
   }
-  s.visits.resize(s.visits.size() + kVisitPadding);
-  s.unit.resize(entries.size());
-  s.source.resize(entries.size());
+  s.visit_list.resize(s.visit_list.size() + kVisitPadding);
+  s.units.resize(entries.size());
+  s.sources.resize(entries.size());
   for (const Entry& e : entries) {  // entries arrive ordered by input channel, then tap
     const int b = e.in / s.in_block;
     const uint32_t k = begin[size_t(b) * s.out_channels + e.out]++;
-    s.unit[k] = ((e.in - b * s.in_block) * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0);
-    s.source[k] = e.source;
+    s.units[k] = ((e.in - b * s.in_block) * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0);
+    s.sources[k] = e.source;
   }
+  s.block_begin = s.block_begins.data(), s.visits = s.visit_list.data(), s.unit = s.units.data(), s.source = s.sources.data();
+  s.entries = entries.size();
 }
 
 void by_input(std::vector<Entry>& entries) {
@@ -126,14 +116,14 @@ void by_input(std::vector<Entry>& entries) {
 
 // Calls visit(out channel, in channel, ky, kx, rank) for every weight present, in row-major order.
 template <class F>
-void for_each_weight(const Geometry& g, const uint8_t* mask, F visit) {
-  const int per_group_in = g.in_channels / g.groups, per_group_out = g.out_channels / g.groups;
+void for_each_weight(const Geometry& g, const Support& support, F visit) {
+  const int per_group_in = g.in_channels / g.groups, per_group_out = g.out_channels / g.groups, taps = g.kernel_rows * g.kernel_cols;
   uint32_t rank = 0;
   for (int o = 0; o < g.out_channels; o++)
-    for (int i = 0; i < per_group_in; i++)
-      for (int ky = 0; ky < g.kernel_rows; ky++)
-        for (int kx = 0; kx < g.kernel_cols; kx++)
-          if (*mask++) visit(o, o / per_group_out * per_group_in + i, ky, kx, rank++);
+    for (int64_t k = support.row_begin[o]; k < support.row_begin[o + 1]; k++) {
+      const int channel = support.column[k] / taps, tap = support.column[k] % taps;
+      visit(o, o / per_group_out * per_group_in + channel, tap / g.kernel_cols, tap % g.kernel_cols, rank++);
+    }
 }
 
 Fold fold_of(const std::vector<uint32_t>& source) {
@@ -164,28 +154,28 @@ Stencil empty_matrix(int in, int out) {
 }
 
 // 1x1 kernels without stride or padding: pixels are samples.
-Stencil pointwise(const Geometry& g, const uint8_t* mask, Pass pass) {
+OwnedStencil pointwise(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   const bool forward = pass == Pass::forward;
-  Stencil s = empty_matrix(forward ? g.in_channels : g.out_channels, forward ? g.out_channels : g.in_channels);
+  OwnedStencil s(empty_matrix(forward ? g.in_channels : g.out_channels, forward ? g.out_channels : g.in_channels));
   s.lanes_per_sample = g.out_rows * g.out_cols;
   std::vector<Entry> entries;
-  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
+  for_each_weight(g, support, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
     entries.push_back(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
   });
   by_input(entries);
-  choose_blocks(s);
+  choose_blocks(traits, s);
   write_lists(s, entries);
   return s;
 }
 
 // Small maps: one matrix row per output pixel, one column per input pixel.
-Stencil unrolled(const Geometry& g, const uint8_t* mask, Pass pass) {
+OwnedStencil unrolled(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   const bool forward = pass == Pass::forward;
   const int in = g.in_channels * g.in_rows * g.in_cols, out = g.out_channels * g.out_rows * g.out_cols;
-  Stencil s = empty_matrix(forward ? in : out, forward ? out : in);
+  OwnedStencil s(empty_matrix(forward ? in : out, forward ? out : in));
   if (forward) s.pixels_per_bias = g.out_rows * g.out_cols;
   std::vector<Entry> entries;
-  for_each_weight(g, mask, [&](int o, int i, int ky, int kx, uint32_t rank) {
+  for_each_weight(g, support, [&](int o, int i, int ky, int kx, uint32_t rank) {
     for (int y = 0; y < g.out_rows; y++)
       for (int x = 0; x < g.out_cols; x++) {
         const int row = y * g.stride_rows + ky * g.dilation_rows - g.pad_top;
@@ -196,7 +186,7 @@ Stencil unrolled(const Geometry& g, const uint8_t* mask, Pass pass) {
       }
   });
   by_input(entries);
-  choose_blocks(s);
+  choose_blocks(traits, s);
   write_lists(s, entries);
   return s;
 }
@@ -276,18 +266,20 @@ Stencil empty_map(const Geometry& g, Pass pass, const Band& row, const Band& col
   return s;
 }
 
-Tile tile_of(const Band& row, const Band& col) { return choose_tile(row.count, col.count, row.high - row.low, col.high - col.low); }
+Tile tile_of(const Traits& traits, const Band& row, const Band& col) {
+  return choose_tile(traits, row.count, col.count, row.high - row.low, col.high - col.low);
+}
 
-std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
+std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   AxisPlan rows = plan_axis({g.kernel_rows, g.stride_rows, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
   AxisPlan cols = plan_axis({g.kernel_cols, g.stride_cols, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
   const bool single = pass == Pass::input_gradient && rows.bands.size() == 1 && cols.bands.size() == 1;
-  const Tile common = tile_of(rows.bands[0], cols.bands[0]);
+  const Tile common = tile_of(traits, rows.bands[0], cols.bands[0]);
   if (single) cut(rows, common.rows), cut(cols, common.cols);
   const auto by_row = rows.reached(), by_col = cols.reached();
   const size_t across = cols.bands.size();
   std::vector<std::vector<Entry>> entries(rows.bands.size() * across);
-  for_each_weight(g, mask, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t rank) {
+  for_each_weight(g, support, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t rank) {
     const bool forward = pass == Pass::forward;
     for (const size_t r : by_row[ky])
       for (const size_t c : by_col[kx]) {
@@ -295,13 +287,13 @@ std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
         entries[r * across + c].push_back({forward ? o : i, forward ? i : o, dy, dx, rank});
       }
   });
-  std::vector<Stencil> stencils;
+  std::vector<OwnedStencil> stencils;
   for (size_t r = 0; r < entries.size(); r++) {
     const Band &row = rows.bands[r / across], &col = cols.bands[r % across];
     if (row.count == 0 || col.count == 0) continue;
-    Stencil s = empty_map(g, pass, row, col, single ? common : tile_of(row, col));
+    OwnedStencil s(empty_map(g, pass, row, col, single ? common : tile_of(traits, row, col)));
     by_input(entries[r]);
-    choose_blocks(s);
+    choose_blocks(traits, s);
     write_lists(s, entries[r]);
     stencils.push_back(std::move(s));
   }
@@ -312,23 +304,35 @@ std::vector<Stencil> maps(const Geometry& g, const uint8_t* mask, Pass pass) {
 
 size_t Plan::entries() const {
   size_t total = 0;
-  for (const Stencil& s : stencils) total += s.entries();
+  for (const Stencil& s : stencils) total += s.entries;
   return total;
 }
 
-Plan build_plan(const Geometry& g, const uint8_t* mask, Pass pass) {
+Plan build_plan(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   Plan plan;
   const bool one_tap = g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1;
   const int pixels = g.out_rows * g.out_cols;
   if (one_tap && g.pad_top == 0 && g.pad_left == 0 && g.in_rows == g.out_rows && g.in_cols == g.out_cols) {
-    plan.stencils.push_back(pointwise(g, mask, pass));
+    plan.stencils.push_back(pointwise(traits, g, support, pass));
   } else if (pixels <= kUnrolledPixels) {
-    plan.stencils.push_back(unrolled(g, mask, pass));
-    if (pass == Pass::forward && pixels > 1) plan.fold = fold_of(plan.stencils[0].source);
+    plan.stencils.push_back(unrolled(traits, g, support, pass));
+    if (pass == Pass::forward && pixels > 1) plan.fold = fold_of(plan.stencils[0].sources);
   } else {
-    plan.stencils = maps(g, mask, pass);
+    plan.stencils = maps(traits, g, support, pass);
   }
   return plan;
+}
+
+Plan build_plan(const Traits& traits, const Geometry& g, const uint8_t* mask, Pass pass) {
+  const int row = g.in_channels / g.groups * g.kernel_rows * g.kernel_cols;
+  std::vector<int64_t> row_begin(1, 0);
+  std::vector<int32_t> column;
+  for (int o = 0; o < g.out_channels; o++) {
+    for (int i = 0; i < row; i++)
+      if (*mask++) column.push_back(i);
+    row_begin.push_back(int64_t(column.size()));
+  }
+  return build_plan(traits, g, Support{row_begin.data(), column.data()}, pass);
 }
 
 }  // namespace regrow

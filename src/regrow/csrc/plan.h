@@ -9,34 +9,23 @@
 //                  columns that the same taps reach
 // weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries
 //
-// Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Maps of up to `kUnrolledPixels` output pixels (Linear among
+// Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Lists are built for one table of kernels (traits.h). Maps of up to `kUnrolledPixels` output pixels (Linear among
 // them) become a *matrix*: each output pixel is a row of its own, so that taps that only meet padding cost nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "records.h"
+#include "scratch.h"
+#include "traits.h"
+
 namespace regrow {
 
-constexpr int kLanes = 8;           // samples in one vector
 constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
 constexpr int kVisitPadding = 2;    // readable visits behind the last block
 
-struct Geometry {
-  int in_channels, out_channels, groups;
-  int in_rows, in_cols, out_rows, out_cols;
-  int kernel_rows, kernel_cols;
-  int stride_rows, stride_cols;
-  int pad_top, pad_left;
-  int dilation_rows, dilation_cols;
-};
-
 enum class Pass { forward, input_gradient };
-
-// The register tile: rows x cols output pixels of one output channel. tiles.inc lists those that exist.
-struct Tile {
-  int rows, cols;
-};
 
 // One output channel meets one block of input channels.
 struct Visit {
@@ -58,14 +47,23 @@ struct Stencil {
   int lanes_per_sample;  // matrix over whole maps (1x1 convolution): pixels count as samples
   int pixels_per_bias;   // unrolled maps: rows that share a bias
   int in_block, out_block;
-  std::vector<uint32_t> block_begin;  // [out blocks x in blocks + 1] -> visits
-  std::vector<Visit> visits;          // inside a block by length: the inner loop's exit becomes predictable; padded
-  std::vector<uint32_t> unit;         // entry -> pixel of the packed input block
-  std::vector<uint32_t> source;       // entry -> which present weight (in row-major order of the mask)
+  const uint32_t* block_begin;  // [out blocks x in blocks + 1] -> visits
+  const Visit* visits;          // inside a block by length: the inner loop's exit becomes predictable; padded
+  const uint32_t* unit;         // entry -> pixel of the packed input block
+  const uint32_t* source;       // entry -> which present weight (in row-major order of the mask)
+  size_t entries;
 
-  int in_blocks() const { return (in_channels + in_block - 1) / in_block; }
-  int out_blocks() const { return (out_channels + out_block - 1) / out_block; }
-  size_t entries() const { return source.size(); }
+  REGROW_INLINE int in_blocks() const { return (in_channels + in_block - 1) / in_block; }
+  REGROW_INLINE int out_blocks() const { return (out_channels + out_block - 1) / out_block; }
+};
+
+// A stencil with its lists.
+struct OwnedStencil : Stencil {
+  std::vector<uint32_t> block_begins, units, sources;
+  std::vector<Visit> visit_list;
+  explicit OwnedStencil(const Stencil& empty) : Stencil(empty) {}
+  OwnedStencil(OwnedStencil&&) = default;  // lists stay where they are
+  OwnedStencil(const OwnedStencil&) = delete;
 };
 
 // Entries that share a weight (unrolled maps): weight `target[z]` owns entries entry[begin[z] .. begin[z+1]).
@@ -74,11 +72,19 @@ struct Fold {
 };
 
 struct Plan {
-  std::vector<Stencil> stencils;
+  std::vector<OwnedStencil> stencils;
   Fold fold;  // empty where every entry has its own weight
   size_t entries() const;
 };
 
-Plan build_plan(const Geometry& geometry, const uint8_t* mask, Pass pass);
+// Which weights exist, row by row: those of output channel o are column[row_begin[o]] ..., ascending; columns count over input channels of
+// a group, then kernel rows, then kernel columns.
+struct Support {
+  const int64_t* row_begin;
+  const int32_t* column;
+};
+
+Plan build_plan(const Traits& traits, const Geometry& geometry, const Support& support, Pass pass);
+Plan build_plan(const Traits& traits, const Geometry& geometry, const uint8_t* mask, Pass pass);
 
 }  // namespace regrow

@@ -1,4 +1,4 @@
-// Max pooling on [channels][rows][cols][lanes] tensors, eight lanes at a time. Included once per instruction set.
+// Max pooling on [channels][rows][cols][lanes] tensors, a vector of lanes at a time.
 //
 // `winner` keeps the window position (row-major) of each maximum for the backward pass, or kNobody where a ReLU lets nothing through.
 // NaN wins, as in torch. A thread takes whole channels.
@@ -8,16 +8,17 @@ constexpr uint8_t kNobody = 255;  // taps are smaller
 
 // As many integers as lanes, each as wide as T: one comparison chooses values and taps.
 template <class T>
-using Taps = decltype(Vec<T>{} == Vec<T>{});
-typedef uint8_t EightBytes __attribute__((vector_size(8), aligned(1), may_alias));
+using Taps = typename Simd<T>::Integers;
+template <class T>
+using Bytes = typename Simd<T>::Bytes;
 
-// Calls eight(n) until all lanes are done, the last time with some of them again, or one(n) per lane where there are fewer than eight.
-template <class Eight, class One>
-REGROW_INLINE void over_lanes(int64_t lanes, Eight eight, One one) {
+// Calls all(n) for a vector of lanes until all are done, the last time with some of them again, or one(n) per lane where they fill none.
+template <class T, class All, class One>
+REGROW_INLINE void over_lanes(int64_t lanes, All all, One one) {
   int64_t n = 0;
-  for (; n + kLanes <= lanes; n += kLanes) eight(n);
+  for (; n + kLanes<T> <= lanes; n += kLanes<T>) all(n);
   if (n == lanes) return;
-  if (lanes >= kLanes) return eight(lanes - kLanes);
+  if (lanes >= kLanes<T>) return all(lanes - kLanes<T>);
   for (; n < lanes; n++) one(n);
 }
 
@@ -63,7 +64,7 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
       const T* from = x + c * in_size;
       T* best = y + c * out_size + out;
       uint8_t* where = winner + c * out_size + out;
-      over_lanes(
+      over_lanes<T>(
           lanes,
           [&](int64_t n) {
             Vec<T> most = loose(from + (in + w.at[0] + n));
@@ -80,7 +81,7 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
               tap = dead ? Taps<T>{} + kNobody : tap;
             }
             loose(best + n) = most;
-            *reinterpret_cast<EightBytes*>(where + n) = __builtin_convertvector(tap, EightBytes);
+            *reinterpret_cast<Bytes<T>*>(where + n) = __builtin_convertvector(tap, Bytes<T>);
           },
           [&](int64_t n) {
             best[n] = from[in + w.at[0] + n], where[n] = w.tap[0];
@@ -117,11 +118,11 @@ void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, 
           for (int64_t n = 0; n < lanes; n++) to[in + w.at[t] + n] += where[n] == w.tap[t] ? grad[n] : T(0);
         return;
       }
-      over_lanes(
+      over_lanes<T>(
           lanes,
           [&](int64_t n) {
             const Vec<T> value = loose(grad + n);
-            const Taps<T> tap = __builtin_convertvector(*reinterpret_cast<const EightBytes*>(where + n), Taps<T>);
+            const Taps<T> tap = __builtin_convertvector(*reinterpret_cast<const Bytes<T>*>(where + n), Taps<T>);
             for (int t = 0; t < w.count; t++) loose(to + (in + w.at[t] + n)) = tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{};
           },
           [&](int64_t n) {

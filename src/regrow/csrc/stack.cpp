@@ -11,7 +11,7 @@ void stack_forward(const Runner<T>& run, const StackLayer<T>* layers, int depth,
     x = layer.y;
     if (i + 1 < depth) {
       const int64_t size = layer.outputs * samples;
-      const int parts = run.parts_for(size / kLanes);
+      const int parts = run.parts_for(size / kWorkLanes);
       run.parallel(parts, [&](int part) { run.kernels.rectify(layer.y, share(size, part, parts)); });
     }
   }
@@ -28,7 +28,7 @@ void stack_backward(const Runner<T>& run, const StackLayer<T>* layers, int depth
     run.forward(*layer.input_plan, grad, layer.present, nullptr, layer.dx, samples);
     if (i > 0) {
       const int64_t size = layers[i - 1].outputs * samples;
-      const int parts = run.parts_for(size / kLanes);
+      const int parts = run.parts_for(size / kWorkLanes);
       run.parallel(parts, [&](int part) { run.kernels.rectify_gradient(input, layer.dx, share(size, part, parts)); });
     }
     grad = layer.dx;

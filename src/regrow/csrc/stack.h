@@ -4,17 +4,6 @@
 
 namespace regrow {
 
-// One layer. `position` are the present weights in the dense-shaped `weight`, which forward gathers into `present`; `gradient_position`
-// those at which backward writes `dw`. Null: no bias; dw, dbias or dx not wanted.
-template <class T>
-struct StackLayer {
-  const Plan *plan, *input_plan, *gradient_plan;
-  const uint32_t *position, *gradient_position;
-  int64_t count, gradient_count, outputs;
-  const T *weight, *bias;
-  T *present, *y, *dx, *dw, *dbias;
-};
-
 // y of each layer from x; all but the last rectified.
 template <class T>
 void stack_forward(const Runner<T>& run, const StackLayer<T>* layers, int depth, const T* x, int64_t samples);

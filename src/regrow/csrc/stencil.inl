@@ -1,23 +1,25 @@
-// Forward and weight-gradient kernels of a sparse stencil (see plan.h). Included once per instruction set.
+// Forward and weight-gradient kernels of a sparse stencil (see plan.h).
 //
 // A tile is R x C output pixels x V vectors of lanes of one output channel: R*C*V accumulators in registers. Every entry is one broadcast
 // and R*C*V multiply-adds out of L1 (see walk.inl). Partial sums wait in `sums` (L2) for the next block of input channels.
 
 #include "walk.inl"
 
-// The part of an octet's tile that a visit two further on will use.
+constexpr int kManyVectors = 8;  // more of a matrix tile than this are worth it only for a whole batch
+
+// The part of a strip's tile that a visit two further on will use.
 template <class T, int P>
 REGROW_INLINE void fetch_tile(const T* tile, const Visit* visit) {
-  const T* next = tile + (size_t)visit[kVisitPadding].slot * P * kLanes;
-  REGROW_UNROLL for (int t = 0; t < P; t += kLine / int(kLanes * sizeof(T))) __builtin_prefetch(next + t * kLanes);
+  const T* next = tile + (size_t)visit[kVisitPadding].slot * P * kLanes<T>;
+  REGROW_UNROLL for (int t = 0; t < P; t += kLine / int(kLanes<T> * sizeof(T))) __builtin_prefetch(next + t * kLanes<T>);
 }
 
 // Where the tile's pixels lie in the packed input, from an entry's unit on.
-template <int V, int S>
+template <class T, int V, int S>
 struct Shape {
   int64_t row_pitch, col_pitch;
-  explicit Shape(const Stencil& s) : row_pitch(s.row_stride * s.halo_cols * V * kLanes), col_pitch((S ? S : s.col_stride) * V * kLanes) {}
-  REGROW_INLINE int64_t at(int row, int col) const { return row * row_pitch + col * (S ? S * V * kLanes : col_pitch); }
+  explicit Shape(const Stencil& s) : row_pitch(s.row_stride * s.halo_cols * V * kLanes<T>), col_pitch((S ? S : s.col_stride) * V * kLanes<T>) {}
+  REGROW_INLINE int64_t at(int row, int col) const { return row * row_pitch + col * (S ? S * V * kLanes<T> : col_pitch); }
 };
 
 // ---- forward ----
@@ -34,78 +36,50 @@ struct ForwardTiles {
 
   const T* outputs_read() const { return nullptr; }
 
-  void block(const Visit* visit, const Visit* last, const T* packed, T* sums, int out, Ahead& shared, Ahead&) const {
+  void block(const Visit* visit, const Visit* last, const T* packed, int, T* sums, int out, Ahead& shared, Ahead&) const {
     // Local copies: the compiler must assume that storing sums changes whatever else is in memory.
     Ahead ahead = shared;
-    const Shape<V, S> shape(s);
-    const uint32_t* const unit = s.unit.data();
+    const Shape<T, V, S> shape(s);
+    const uint32_t* const unit = s.unit;
     const T *const value = values, *const biases = bias;
     const int pixels_per_bias = s.pixels_per_bias;
     for (; visit < last; visit++) {
       ahead.fetch();
       fetch_tile<T, P>(sums, visit);
-      T* mine = sums + (size_t)visit->slot * P * kLanes;
+      T* mine = sums + (size_t)visit->slot * P * kLanes<T>;
       Vec<T> sum[P];
       if (visit->first) {
-        const Vec<T> start = (biases ? biases[(out + visit->slot) / pixels_per_bias] : T(0)) - Vec<T>{};
+        const Vec<T> start = broadcast<T>(biases ? biases[(out + visit->slot) / pixels_per_bias] : T(0));
         REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = start;
       } else {
-        REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = at(mine + t * kLanes);
+        REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = at(mine + t * kLanes<T>);
       }
       accumulate(sum, shape, packed, unit + visit->begin, value + visit->begin, value + visit->end);
-      REGROW_UNROLL for (int t = 0; t < P; t++) at(mine + t * kLanes) = sum[t];
+      REGROW_UNROLL for (int t = 0; t < P; t++) at(mine + t * kLanes<T>) = sum[t];
     }
     shared = ahead;
   }
 
   // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel].
-  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<V, S>& shape, const T* packed, const uint32_t* unit, const T* value,
+  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const uint32_t* unit, const T* value,
                                        const T* end) {
     for (; value < end; value++, unit++) {
-      const Vec<T> w = *value - Vec<T>{};
-      const T* x = packed + (size_t)*unit * (V * kLanes);
+      const Vec<T> w = broadcast<T>(*value);
+      const T* x = packed + (size_t)*unit * (V * kLanes<T>);
       REGROW_UNROLL for (int i = 0; i < R; i++) {
         REGROW_UNROLL for (int j = 0; j < C; j++) {
-          REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + shape.at(i, j) + v * kLanes);
+          REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + shape.at(i, j) + v * kLanes<T>);
         }
       }
     }
   }
 
-  void end(const T* sums, size_t octet_size, int out, int outs, const Place& p) const {
-    unpack<T, R, C, V>(sums, octet_size, s, y, lanes, out, outs, p);
+  void end(const T* sums, size_t strip_size, int out, int outs, const Place& p) const {
+    unpack<T, R, C, V>(sums, strip_size, s, y, lanes, out, outs, p);
   }
 };
 
 // ---- weight gradient: d value_k = sum over pixels and lanes of grad_out[pixel] * packed[unit_k + pixel] ----
-
-template <class T>
-REGROW_INLINE T lane_sum(const Vec<T>& v) {
-#ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4) {
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-    const __m128 two = _mm_hadd_ps(four, four);
-    return _mm_cvtss_f32(_mm_hadd_ps(two, two));
-  }
-#endif
-  T total = 0;
-  for (int n = 0; n < kLanes; n++) total += v[n];
-  return total;
-}
-
-// sums[0 .. N) += the lane sums of N vectors.
-template <class T, int N>
-REGROW_INLINE void add_lane_sums(T* sums, const Vec<T> (&v)[N]) {
-#ifdef REGROW_AVX2
-  if constexpr (sizeof(T) == 4 && N == 4) {
-    const __m256 h = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[0], (__m256)v[1]), _mm256_hadd_ps((__m256)v[2], (__m256)v[3]));
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
-    _mm_storeu_ps((float*)sums, _mm_add_ps(_mm_loadu_ps((float*)sums), four));
-    return;
-  }
-#endif
-  for (int i = 0; i < N; i++) sums[i] += lane_sum<T>(v[i]);
-}
 
 template <class T, int R, int C, int V, int S>
 struct GradientTiles {
@@ -114,34 +88,37 @@ struct GradientTiles {
   const T* grad_out;
   T* sums;
   int64_t lanes;
+  int rows_inside = R, cols_inside = C;  // pixels of the tile that exist
 
-  // grads[octet][out of block][R*C pixels][V*8 lanes] <- grad_out, zero where no pixel or lane exists.
-  void begin(T* grads, size_t octet_size, int out, int outs, const Place& p) const {
+  // grads[strip][out of block][R*C pixels][V vectors] <- grad_out, zero where no pixel or lane exists.
+  void begin(T* grads, size_t strip_size, int out, int outs, const Place& p) {
+    rows_inside = s.rows - p.row < R ? s.rows - p.row : R, cols_inside = s.cols - p.col < C ? s.cols - p.col : C;
     for (int c = 0; c < outs; c++)
       for (int i = 0; i < R; i++)
         for (int j = 0; j < C; j++) {
-          T* to = grads + ((size_t)c * R * C + i * C + j) * V * kLanes;
-          if (p.row + i < s.rows && p.col + j < s.cols)
-            split<T, V>(to, octet_size, grad_out + output_at(s, lanes, out + c, p, i, j), p);
+          T* to = grads + ((size_t)c * R * C + i * C + j) * V * kLanes<T>;
+          if (i < rows_inside && j < cols_inside)
+            split<T, V>(to, strip_size, grad_out + output_at(s, lanes, out + c, p, i, j), p);
           else
-            clear<T, V>(to, octet_size, 1, p);
+            clear<T, V>(to, strip_size, 1, p);
         }
   }
 
   const T* outputs_read() const { return grad_out; }
 
-  void block(const Visit* visit, const Visit* last, const T* packed, const T* grads, int, Ahead& shared, Ahead& outputs) const {
+  void block(const Visit* visit, const Visit* last, const T* packed, int pixels, const T* grads, int, Ahead& shared, Ahead& outputs) const {
+    if ((rows_inside < R || cols_inside < C) && !finite(packed, pixels)) return add_inside(visit, last, packed, grads);
     Ahead ahead = shared;
-    const Shape<V, S> shape(s);
-    const uint32_t* const unit = s.unit.data();
+    const Shape<T, V, S> shape(s);
+    const uint32_t* const unit = s.unit;
     T* const total = sums;
     for (; visit < last; visit++) {
       ahead.fetch();
       outputs.fetch();
       fetch_tile<T, P>(grads, visit);
-      const T* mine = grads + (size_t)visit->slot * P * kLanes;
+      const T* mine = grads + (size_t)visit->slot * P * kLanes<T>;
       Vec<T> g[P];
-      REGROW_UNROLL for (int t = 0; t < P; t++) g[t] = at(mine + t * kLanes);
+      REGROW_UNROLL for (int t = 0; t < P; t++) g[t] = at(mine + t * kLanes<T>);
       uint32_t k = visit->begin;
       for (; k + 4 <= visit->end; k += 4) add_products<4>(g, shape, packed, unit + k, total + k);
       switch (visit->end - k) {
@@ -155,18 +132,38 @@ struct GradientTiles {
 
   // The inner loop: for N entries at once, sums[n] += sum over pixels and lanes of g[pixel] * packed[unit_n + pixel].
   template <int N>
-  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<V, S>& shape, const T* packed, const uint32_t* unit, T* sums) {
+  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<T, V, S>& shape, const T* packed, const uint32_t* unit, T* sums) {
     Vec<T> sum[N] = {};
     const T* x[N];
-    REGROW_UNROLL for (int n = 0; n < N; n++) x[n] = packed + (size_t)unit[n] * (V * kLanes);
+    REGROW_UNROLL for (int n = 0; n < N; n++) x[n] = packed + (size_t)unit[n] * (V * kLanes<T>);
     REGROW_UNROLL for (int i = 0; i < R; i++) {
       REGROW_UNROLL for (int j = 0; j < C; j++) {
         REGROW_UNROLL for (int v = 0; v < V; v++) {
-          REGROW_UNROLL for (int n = 0; n < N; n++) sum[n] += g[(i * C + j) * V + v] * at(x[n] + shape.at(i, j) + v * kLanes);
+          REGROW_UNROLL for (int n = 0; n < N; n++) sum[n] += g[(i * C + j) * V + v] * at(x[n] + shape.at(i, j) + v * kLanes<T>);
         }
       }
     }
     add_lane_sums<T, N>(sums, sum);
+  }
+
+  static bool finite(const T* packed, int pixels) {
+    Vec<T> zero{};
+    for (int i = 0; i < pixels * V; i++) zero += at(packed + i * kLanes<T>) * T(0);
+    return lane_sum<T>(zero) == 0;
+  }
+
+  // The same where the tile hangs over the map and the input is not finite: zero gradients beyond the map would make NaN of it.
+  void add_inside(const Visit* visit, const Visit* last, const T* packed, const T* grads) const {
+    const Shape<T, V, S> shape(s);
+    for (; visit < last; visit++)
+      for (uint32_t k = visit->begin; k < visit->end; k++) {
+        const T *g = grads + (size_t)visit->slot * P * kLanes<T>, *x = packed + (size_t)s.unit[k] * (V * kLanes<T>);
+        T total = 0;
+        for (int i = 0; i < rows_inside; i++)
+          for (int j = 0; j < cols_inside; j++)
+            for (int n = 0; n < V * kLanes<T>; n++) total += g[(i * C + j) * V * kLanes<T> + n] * x[shape.at(i, j) + n];
+        sums[k] += total;
+      }
   }
 
   void end(const T*, size_t, int, int, const Place&) const {}
@@ -175,37 +172,38 @@ struct GradientTiles {
 // ---- choice of the compiled tile ----
 
 // Vectors of lanes per tile of a matrix: few idle lanes, work for every thread, and not many passes over the lists.
-inline int vectors_for(const Stencil& s, int64_t lanes, int parts) {
-  const int64_t vectors = (lanes + kLanes - 1) / kLanes;
+template <class T>
+int vectors_for(const Stencil& s, int64_t lanes, int parts) {
+  const int64_t vectors = (lanes + kLanes<T> - 1) / kLanes<T>;
   int best = 0;
   int64_t least = 0;
-  for (const int v : {8, 7, 4, 2, 1, 13}) {
-    if (v > 8 && v < vectors) continue;  // so many registers pay only where they hold the whole batch
+  const auto consider = [&](int v) {
+    if (v > kManyVectors && v < vectors) return;  // so many registers pay only where they hold the whole batch
     const int64_t items = (vectors + v - 1) / v * s.out_blocks(), cost = (items + parts - 1) / parts * (v + 2);
     if (!best || cost < least) best = v, least = cost;
-  }
+  };
+#define TILE(R, C)
+#define VECTORS(V) consider(V);
+#include REGROW_TILES
+#undef TILE
+#undef VECTORS
   return best;
 }
 
 // Calls body.run<R, C, V, S>() for the stencil's tile.
-template <class Body>
+template <class T, class Body>
 void with_tile(const Stencil& s, const Body& body) {
-  if (s.matrix) switch (vectors_for(s, body.lanes, body.parts)) {
-      case 1: return body.template run<1, 1, 1, 1>();
-      case 2: return body.template run<1, 1, 2, 1>();
-      case 4: return body.template run<1, 1, 4, 1>();
-      case 7: return body.template run<1, 1, 7, 1>();
-      case 8: return body.template run<1, 1, 8, 1>();
-      default: return body.template run<1, 1, 13, 1>();
-    }
-#define TILE(R, C)                                                 \
-  if (s.tile.rows == R && s.tile.cols == C) {                      \
-    if (s.col_stride == 1) return body.template run<R, C, 1, 1>(); \
-    if (s.col_stride == 2) return body.template run<R, C, 1, 2>(); \
-    return body.template run<R, C, 1, 0>();                        \
+  const int vectors = s.matrix ? vectors_for<T>(s, body.lanes, body.parts) : 0;
+#define VECTORS(V) \
+  if (vectors == V) return body.template run<1, 1, V, 1>();
+#define TILE(R, C)                                                             \
+  if (!s.matrix && s.tile.rows == R && s.tile.cols == C) {                     \
+    if (s.col_stride == 1) return body.template run<R, C, 1, 1>();             \
+    return body.template run<R, C, 1, 0>();                                    \
   }
-#include "tiles.inc"
+#include REGROW_TILES
 #undef TILE
+#undef VECTORS
 }
 
 template <class T>
@@ -239,10 +237,10 @@ struct Gradient {
 
 template <class T>
 void forward(const Stencil& s, const T* x, const T* values, const T* bias, T* y, int64_t lanes, int part, int parts) {
-  with_tile(s, Forward<T>{s, x, values, bias, y, lanes, part, parts});
+  with_tile<T>(s, Forward<T>{s, x, values, bias, y, lanes, part, parts});
 }
 
 template <class T>
 void weight_gradient(const Stencil& s, const T* x, const T* grad_out, T* sums, int64_t lanes, int part, int parts) {
-  with_tile(s, Gradient<T>{s, x, grad_out, sums, lanes, part, parts});
+  with_tile<T>(s, Gradient<T>{s, x, grad_out, sums, lanes, part, parts});
 }

@@ -1,5 +1,5 @@
 // Random masks from the Mersenne twister as torch's CPU generator runs it, a block of 624 numbers at a time: the same stream, several times
-// faster. Included once per instruction set.
+// faster.
 
 REGROW_INLINE uint32_t twisted(uint32_t high, uint32_t low, uint32_t far) {
   return far ^ (((high & 0x80000000u) | (low & 0x7fffffffu)) >> 1) ^ (-(low & 1u) & 0x9908b0dfu);
@@ -9,7 +9,9 @@ REGROW_INLINE uint32_t twisted(uint32_t high, uint32_t low, uint32_t far) {
 inline void next_block(uint32_t* state) {
   constexpr int size = Twister::kSize, ahead = 397;
   for (int i = 0; i < size - ahead; i++) state[i] = twisted(state[i], state[i + 1], state[i + ahead]);
+#ifndef __clang__
 #pragma GCC ivdep
+#endif
   for (int i = size - ahead; i < size - 1; i++) state[i] = twisted(state[i], state[i + 1], state[i + ahead - size]);
   state[size - 1] = twisted(state[size - 1], state[0], state[ahead - 1]);
 }
@@ -22,7 +24,8 @@ REGROW_INLINE uint32_t tempered(uint32_t y) {
 }
 
 // keep[i] = 1 where a uniform double in [0, 1), the lower 53 bits of two numbers, is below p. The first number is the upper half.
-inline void bernoulli(Twister& twister, double p, uint8_t* keep, int64_t count) {
+template <class T>
+void bernoulli(Twister& twister, double p, uint8_t* keep, int64_t count) {
   const double scaled = p * 9007199254740992.0;  // 2^53
   const int64_t whole = int64_t(scaled), threshold = whole + (double(whole) < scaled);
   uint32_t numbers[Twister::kSize + 1];

@@ -15,17 +15,7 @@ from regrow.data.dataset import Dataset
 from regrow.data.plan import EpochPlan
 from regrow.execution.layout import travel_strides
 from regrow.execution.native import available, call
-
-
-class _ImageBatch(ctypes.Structure):
-    """`ImageBatch` of csrc/glue.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("images", "order")),
-        *((name, ctypes.c_int64) for name in ("samples", "channels", "pixels")),
-        *((name, ctypes.c_void_p) for name in ("scale", "shift", "y")),
-        ("samples_innermost", ctypes.c_int),
-    ]
+from regrow.execution.records import ImageBatch
 
 
 class Affine:
@@ -98,5 +88,5 @@ class ArrayDataset(Dataset):
         sizes = (len(chosen), self.shape[0], self.shape[1] * self.shape[2])
         tensors = (self._images, chosen), (self._affine.scale, self._affine.shift, made)
         first, last = ([tensor.data_ptr() for tensor in group] for group in tensors)
-        call("load_images", torch.float32, ctypes.byref(_ImageBatch(*first, *sizes, *last, samples_innermost)))
+        call("load_images", torch.float32, ctypes.byref(ImageBatch(*first, *sizes, *last, samples_innermost)))
         return made

@@ -1,13 +1,17 @@
-"""The native library: found beside the package, loaded after torch (one OpenMP run time), its results checked."""
+"""The native library: found beside the package, loaded after torch (one OpenMP run time), compared with what Python expects of it."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from regrow.errors import unknown
+from regrow.execution.records import LETTERS, RECORDS, described
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _STATUS = {1: "out of memory", 2: "unexpected failure"}
@@ -34,10 +38,38 @@ def library() -> ctypes.CDLL:
             "reinstall regrow (from a source tree: `python setup.py build_ext --inplace`), or use execution='masked'."
         )
     loaded = ctypes.CDLL(str(path))
-    loaded.regrow_isa.restype = ctypes.c_char_p
+    for name in ("regrow_isa", "regrow_isas", "regrow_abi"):
+        getattr(loaded, name).restype = ctypes.c_char_p
     loaded.regrow_plan_free.restype = None
     loaded.regrow_plan_free.argtypes = [ctypes.c_void_p]
+    interface(loaded.regrow_abi().decode())
+    _check_wish(os.environ.get("REGROW_ISA"), loaded.regrow_isas().decode().split())
     return loaded
+
+
+def interface(description: str) -> dict[str, Callable[..., int]]:
+    """The library's functions by name, from its description of itself (`csrc/abi.h`); records must be those that Python fills in."""
+    functions: dict[str, Callable[..., int]] = {}
+    records: dict[str, str] = {}
+    for line in description.splitlines():
+        kind, name, rest = line.split(" ", 2)
+        if kind == "record":
+            records[name] = rest
+        else:
+            letters, address = rest.split()
+            functions[name] = ctypes.CFUNCTYPE(ctypes.c_int, *(LETTERS[letter] for letter in letters))(int(address))
+    for record in RECORDS:
+        if records.get(record.__name__) != described(record):
+            raise NativeError(
+                f"the native library's {record.__name__} is not the one this Python code fills in: the library was built from other "
+                f"sources. Build it again: `python setup.py build_ext --inplace`, or reinstall regrow."
+            )
+    return functions
+
+
+def _check_wish(wish: str | None, known: list[str]) -> None:
+    if wish and wish not in known:
+        raise NativeError(f"{unknown('instruction set in REGROW_ISA', wish, known)} (what this machine can run)")
 
 
 def available() -> bool:
@@ -46,8 +78,13 @@ def available() -> bool:
 
 
 def instruction_set() -> str:
-    """`avx2` or `generic`: what the kernels use on this machine (`REGROW_ISA=generic` forces the latter)."""
+    """The table of kernels in use: the best that this machine can run, or the one that `REGROW_ISA` names."""
     return library().regrow_isa().decode()
+
+
+def instruction_sets() -> list[str]:
+    """All tables of kernels that this machine can run, best first."""
+    return library().regrow_isas().decode().split()
 
 
 def reads(x: torch.Tensor) -> bool:
@@ -55,26 +92,9 @@ def reads(x: torch.Tensor) -> bool:
     return x.dtype in SUFFIX and x.is_cpu and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
-# What each function takes before the number of threads: p a pointer (tensor, plan, structure, None), n a 64-bit count, i int, d double.
-_SIGNATURES = {
-    "forward": "ppppnpppn",
-    "backward": "ppppppnpppnnn",
-    "stack_forward": "pipn",
-    "stack_backward": "pippn",
-    "transpose": "pnnp",
-    "bernoulli": "pdpn",
-    "scale_kept": "ppdpn",
-    "keep_present": "ppn",
-    "load_images": "p",
-    "channel_statistics": "pnnpp",
-    "scale_shift": "ppppnni",
-    "norm_backward": "pppppppppnni",
-    "max_pool": "ppppn",
-    "max_pool_backward": "ppppn",
-    "sgd": "pi",
-    "adamw": "pi",
-}
-_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "d": ctypes.c_double}
+@functools.cache
+def _functions() -> dict[str, Callable[..., int]]:
+    return interface(library().regrow_abi().decode())
 
 
 @functools.cache
@@ -83,9 +103,7 @@ def _function(name: str, dtype: torch.dtype) -> Callable[..., int]:
         raise TypeError(
             f"native kernels compute in float32 or float64, not {dtype}; convert the input or use execution='masked'"
         )
-    function = getattr(library(), f"regrow_{name}_{SUFFIX[dtype]}")
-    function.argtypes = [*(_TYPES[kind] for kind in _SIGNATURES[name]), ctypes.c_int]
-    return function
+    return _functions()[f"{name}_{SUFFIX[dtype]}"]
 
 
 def call(name: str, dtype: torch.dtype, *arguments: object) -> None:

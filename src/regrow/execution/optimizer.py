@@ -5,7 +5,6 @@ The dense-shaped step of a large sparse layer costs more than its sparse passes;
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,32 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from regrow.execution import native
 from regrow.execution.pattern import SparsePattern
-
-_NUMBER, _FLAG, _POINTER, _COUNT = ctypes.c_double, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
-
-
-class _SgdStep(ctypes.Structure):
-    """`SgdStep` of csrc/glue.h."""
-
-    function = "sgd"
-    _fields_ = [
-        *((name, _NUMBER) for name in ("lr", "momentum", "dampening", "weight_decay")),
-        *((name, _FLAG) for name in ("nesterov", "maximize", "first_step")),
-        *((name, _POINTER) for name in ("weight", "grad", "velocity", "index")),
-        ("count", _COUNT),
-    ]
-
-
-class _AdamWStep(ctypes.Structure):
-    """`AdamWStep` of csrc/glue.h."""
-
-    function = "adamw"
-    _fields_ = [
-        *((name, _NUMBER) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "step")),
-        ("maximize", _FLAG),
-        *((name, _POINTER) for name in ("weight", "grad", "first", "second", "index")),
-        ("count", _COUNT),
-    ]
+from regrow.execution.records import AdamWStep, SgdStep
 
 
 def _pointers(pattern: SparsePattern, *tensors: Tensor | None) -> tuple[int | None, ...]:
@@ -93,22 +67,22 @@ def _plain(value: Any, parameter: nn.Parameter) -> bool:
     return value.is_contiguous() and value.dtype == parameter.dtype in native.SUFFIX and value.is_cpu
 
 
-def _sgd(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> _SgdStep:
+def _sgd(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> SgdStep:
     velocity = state.get("momentum_buffer")
     first = group["momentum"] != 0 and velocity is None
     if first:
         velocity = state["momentum_buffer"] = torch.zeros_like(weight, requires_grad=False)
     options = (group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"))
-    return _SgdStep(*options, first, *_pointers(pattern, weight, weight.grad, velocity))
+    return SgdStep(*options, first, *_pointers(pattern, weight, weight.grad, velocity))
 
 
-def _adamw(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> _AdamWStep:
+def _adamw(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> AdamWStep:
     if not state:
         state["step"] = torch.tensor(0.0)
         state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight, requires_grad=False) for _ in range(2))
     state["step"] += 1
     options = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], int(state["step"]), group["maximize"])
-    return _AdamWStep(*options, *_pointers(pattern, weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
+    return AdamWStep(*options, *_pointers(pattern, weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
 
 
 _STEPS: dict[type, Callable[..., Any]] = {SGD: _sgd, AdamW: _adamw}

@@ -44,7 +44,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
     if bias is not None:
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
-    y, plan = empty_travel(output_shape(x, p), x), p.plan("forward", *map_size(x))
+    y, plan = empty_travel(output_shape(x, p), x), p.plan("forward", *map_size(x), x.dtype)
     source, position, count, present = _weights(weight, p, x.dtype)
     native.call("forward", x.dtype, plan, to_travel(x), source, position, count, present, bias, y, x.shape[0])
     return y, present
@@ -55,7 +55,7 @@ def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, co
     _check_maps("grad", grad, p.out_channels, p)
     if grad.dim() == 4:
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
-    dx, plan = empty_travel(input_shape(grad, p, rows, cols), grad), p.plan("input_gradient", rows, cols)
+    dx, plan = empty_travel(input_shape(grad, p, rows, cols), grad), p.plan("input_gradient", rows, cols, grad.dtype)
     source, position, count, present = _weights(weight, p, grad.dtype)
     native.call("forward", grad.dtype, plan, to_travel(grad), source, position, count, present, None, dx, grad.shape[0])
     return dx
@@ -81,12 +81,12 @@ def backward(
     dx = dbias = into = onto = positions = None
     if present is not None:
         _check("weight", present, (p.nnz,), x.dtype)
-        dx, into = empty_travel(x.shape, x), p.plan("input_gradient", rows, cols)
+        dx, into = empty_travel(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
     if dw is not None:
         _check("out", dw, tuple(p.mask.shape), x.dtype)
         if not dw.is_contiguous():
             raise ValueError("out must be contiguous")
-        onto, positions = p.plan("weight_gradient", rows, cols), p.positions("weight_gradient")
+        onto, positions = p.plan("weight_gradient", rows, cols, x.dtype), p.positions("weight_gradient")
     if wants_bias:
         dbias = x.new_empty(p.out_channels)
     count, pixels = 0 if positions is None else positions.numel(), grad.numel() // max(1, len(grad) * p.out_channels)

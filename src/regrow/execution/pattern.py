@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regrow.execution import native
+from regrow.execution.records import Geometry
 from regrow.marks import positions
 
 _KEPT_PLANS = 8  # map sizes kept per pattern and pass
@@ -22,18 +22,21 @@ _patterns: weakref.WeakValueDictionary[int, SparsePattern] = weakref.WeakValueDi
 
 
 class NativePlan:
-    """Owner of one native plan; an argument of native functions, alive as long as somebody holds it."""
+    """Owner of one native plan; an argument of native functions, alive as long as somebody holds it.
 
-    def __init__(self, geometry: Sequence[int], mask: Tensor, input_gradient: bool) -> None:
+    ``support`` is the mask, or the row pointer (int64, one more than output channels) and the column in its row (int32, ascending) of each
+    present weight, where no dense mask exists. Lists are for one precision, as kernels differ.
+    """
+
+    def __init__(
+        self, geometry: Geometry, support: Tensor | tuple[Tensor, Tensor], input_gradient: bool, dtype: torch.dtype
+    ) -> None:
         self.pointer = ctypes.c_void_p()
-        fields = (ctypes.c_int * len(geometry))(*geometry)
-        library = native.library()
-        status = library.regrow_plan_create(
-            fields, ctypes.c_void_p(mask.data_ptr()), ctypes.c_int(input_gradient), ctypes.byref(self.pointer)
-        )
-        native.check(status, "plan_create")
+        mask, rows, columns = (support, None, None) if isinstance(support, Tensor) else (None, *support)
+        into = ctypes.byref(self.pointer)
+        native.call("plan_create", dtype, ctypes.byref(geometry), mask, rows, columns, input_gradient, into)
         self._as_parameter_ = self.pointer  # what ctypes passes
-        weakref.finalize(self, library.regrow_plan_free, self.pointer)
+        weakref.finalize(self, native.library().regrow_plan_free, self.pointer)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class SparsePattern:
         self.nnz = int(self.mask.sum())
         self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
         self.derived: dict[object, Any] = {}  # what users of the lists keep with them; gone with the masks
-        self._plans: dict[tuple[str, int, int], NativePlan] = {}
+        self._plans: dict[tuple[str, int, int, torch.dtype], NativePlan] = {}
         self._positions: dict[str, Tensor] = {}
 
     @property
@@ -126,26 +129,26 @@ class SparsePattern:
             self._positions[key] = positions(mask).to(torch.int32)
         return self._positions[key]
 
-    def plan(self, use: str, rows: int, cols: int) -> NativePlan:
-        """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols.
+    def plan(self, use: str, rows: int, cols: int, dtype: torch.dtype) -> NativePlan:
+        """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols, in one precision.
 
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
         mask = self.mask
         if use == "weight_gradient":
             use, mask = ("forward", mask) if self.gradient_mask is None else (use, self.gradient_mask)
-        key = (use, rows, cols)
+        key = (use, rows, cols, dtype)
         with self._lock:
             if key not in self._plans:
                 if len(self._plans) >= 3 * _KEPT_PLANS:
                     del self._plans[next(iter(self._plans))]
-                self._plans[key] = NativePlan(self._geometry(rows, cols), mask, use == "input_gradient")
+                self._plans[key] = NativePlan(self._geometry(rows, cols), mask, use == "input_gradient", dtype)
             return self._plans[key]
 
-    def _geometry(self, rows: int, cols: int) -> list[int]:
+    def _geometry(self, rows: int, cols: int) -> Geometry:
         w = self.window
-        sizes = [self.in_channels, self.out_channels, w.groups, rows, cols, *w.output_size(rows, cols)]
-        return [*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation]
+        sizes = (self.in_channels, self.out_channels, w.groups, rows, cols, *w.output_size(rows, cols))
+        return Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
 
     def __getstate__(self) -> dict[str, object]:
         return {"mask": self.mask, "window": self.window, "gradient_mask": self.gradient_mask}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regrow.execution import native
 from regrow.execution.context import Context, once_differentiable
 from regrow.execution.layout import empty_travel, samples_last, to_travel, travels
+from regrow.execution.records import Pool
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
@@ -26,7 +27,7 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
 
 class _PoolContext(Context, Protocol):
     saved_tensors: tuple[Tensor]
-    pool: ctypes.Array[ctypes.c_int]
+    pool: Pool
     shape: torch.Size
 
 
@@ -35,11 +36,10 @@ class _MaxPoolFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _PoolContext, x: Tensor, out: tuple[int, int], window: tuple[int, ...], relu: bool) -> Tensor:
-        fields = (x.shape[1], *x.shape[2:], *out, *window, relu)
-        ctx.pool = (ctypes.c_int * len(fields))(*fields)
+        ctx.pool = Pool(x.shape[1], *x.shape[2:], *out, *window, relu)
         y = empty_travel((*x.shape[:2], *out), x)
         winner = torch.empty(y.numel(), dtype=torch.uint8)
-        native.call("max_pool", x.dtype, ctx.pool, x, y, winner, x.shape[0])
+        native.call("max_pool", x.dtype, ctypes.byref(ctx.pool), x, y, winner, x.shape[0])
         ctx.save_for_backward(winner)
         ctx.shape = x.shape
         return y
@@ -49,7 +49,7 @@ class _MaxPoolFunction(torch.autograd.Function):
     def backward(ctx: _PoolContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
         dx = empty_travel(ctx.shape, grad)
-        native.call("max_pool_backward", grad.dtype, ctx.pool, to_travel(grad), winner, dx, ctx.shape[0])
+        native.call("max_pool_backward", grad.dtype, ctypes.byref(ctx.pool), to_travel(grad), winner, dx, ctx.shape[0])
         return dx, None, None, None
 
 

@@ -19,19 +19,9 @@ from regrow.execution.gradient import dense_weight_gradient, watched
 from regrow.execution.layers import Execution, SparseLinear, execution_of
 from regrow.execution.layout import empty_travel, to_travel
 from regrow.execution.pattern import NativePlan, SparsePattern
+from regrow.execution.records import StackLayer
 
-_POINTERS, _COUNTS = ctypes.c_void_p, ctypes.c_int64
 _LINE = 16  # numbers in a cache line, at least
-
-
-class _Layer(ctypes.Structure):
-    """`StackLayer` of csrc/stack.h."""
-
-    _fields_ = [
-        *((name, _POINTERS) for name in ("plan", "input_plan", "gradient_plan", "position", "gradient_position")),
-        *((name, _COUNTS) for name in ("count", "gradient_count", "outputs")),
-        *((name, _POINTERS) for name in ("weight", "bias", "present", "y", "dx", "dw", "dbias")),
-    ]
 
 
 def length(modules: Sequence[nn.Module], x: Tensor) -> int:
@@ -73,11 +63,11 @@ class _Outline:
     gradients ``dx`` in the backward, each from a cache line's start on.
     """
 
-    def __init__(self, patterns: list[SparsePattern], samples: int, wants_input: bool) -> None:
+    def __init__(self, patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> None:
         self.patterns, self.samples = patterns, samples
         self.masks = [pattern.mask for pattern in patterns]
-        self.layers = (_Layer * len(patterns))()
-        self._plans = [_enter_lists(self.layers[i], p, wants_input or i > 0) for i, p in enumerate(patterns)]
+        self.layers = (StackLayer * len(patterns))()
+        self._plans = [_enter_lists(self.layers[i], p, wants_input or i > 0, dtype) for i, p in enumerate(patterns)]
         self.present = _places([pattern.nnz for pattern in patterns])
         maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
         self.y = _places(maps, self.present[-1])
@@ -89,7 +79,7 @@ class _Outline:
             pattern.mask is mask for pattern, mask in zip(patterns, self.masks, strict=True)
         )
 
-    def copy(self) -> ctypes.Array[_Layer]:
+    def copy(self) -> ctypes.Array[StackLayer]:
         """The layers' records for one pass."""
         return type(self.layers).from_buffer_copy(self.layers)
 
@@ -99,11 +89,13 @@ class _Outline:
         return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
 
 
-def _enter_lists(layer: _Layer, pattern: SparsePattern, wants_input: bool) -> list[NativePlan]:
+def _enter_lists(layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype) -> list[NativePlan]:
     """Point a layer's record to its lists; returns the plans, which must live as long."""
     positions, reached = pattern.positions(), pattern.positions("weight_gradient")
     plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
-    found = {name: pattern.plan(use, 1, 1) for name, use in plans.items() if wants_input or use != "input_gradient"}
+    found = {
+        name: pattern.plan(use, 1, 1, dtype) for name, use in plans.items() if wants_input or use != "input_gradient"
+    }
     for name, plan in found.items():
         setattr(layer, name, plan.pointer)
     layer.position, layer.count = positions.data_ptr(), positions.numel()
@@ -117,16 +109,16 @@ def _places(sizes: Sequence[int], start: int = 0) -> list[int]:
     return list(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=start))
 
 
-def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool) -> _Outline:
-    kept, key = patterns[0].derived, (_Outline, len(patterns), wants_input)
+def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> _Outline:
+    kept, key = patterns[0].derived, (_Outline, len(patterns), wants_input, dtype)
     if (found := kept.get(key)) is None or not found.fits(patterns, samples):
-        found = kept[key] = _Outline(patterns, samples, wants_input)
+        found = kept[key] = _Outline(patterns, samples, wants_input, dtype)
     return found
 
 
 class _StackContext(Context, Protocol):
     saved_tensors: tuple[Tensor, ...]
-    layers: ctypes.Array[_Layer]
+    layers: ctypes.Array[StackLayer]
     executions: list[Execution]
     outline: _Outline
     memory: Tensor
@@ -138,7 +130,7 @@ class _StackFunction(torch.autograd.Function):
     def forward(ctx: _StackContext, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
         """The last layer's output."""
         x, samples, weights = to_travel(x), x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
-        outline = _outline([execution.pattern for execution in executions], samples, ctx.needs_input_grad[0])
+        outline = _outline([execution.pattern for execution in executions], samples, ctx.needs_input_grad[0], x.dtype)
         y, memory, layers = empty_travel((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
         base, size = memory.data_ptr(), memory.element_size()
         for layer, weight, bias, present, out in zip(

@@ -37,9 +37,9 @@ def joined(earlier: str, now: str) -> str:
 
 
 def warn_of_changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say what is not as it was when the run was saved."""
+    """Say what is not as it was when the run was saved, as far as that is known."""
     for key, value in now.items():
-        if saved[key] != value:
+        if key in saved and saved[key] != value:
             warnings.warn(
                 f"resuming with {key} = {value}, saved with {saved[key]}: results may differ in the last bits",
                 CheckpointWarning,

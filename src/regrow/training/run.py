@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.config import Config, to_toml
-from regrow.environment import code, describe
+from regrow.environment import code, describe, kernels
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.state import export_state
@@ -308,6 +308,7 @@ class Run:
             "world": self.processes.world,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
+            "kernels": kernels(),
             "code": self.code,
             "tallies": self.processes.gather(self.tally.values()),
             "model": parts.network.state_dict(),
@@ -353,7 +354,7 @@ class Run:
             raise other_configuration(self.folder)
         saved = {**state, "code": self._code_of(state).rpartition("+")[2]}
         now = {"world": self.processes.world, "threads": torch.get_num_threads(), "torch": torch.__version__}
-        provenance.warn_of_changes(saved, {**now, "code": self.code})
+        provenance.warn_of_changes(saved, {**now, "kernels": kernels(), "code": self.code})
 
     def _code_of(self, state: dict[str, Any]) -> str:
         return state.get("code", self._code_before)

@@ -1,0 +1,15 @@
+// The arithmetic peak, for benchmarks: multiply-adds that never leave registers. Twelve independent accumulators keep two multiply-add
+// units of latency four or five busy.
+
+template <class T>
+void multiply_add(int64_t rounds, T seed, T* total) {
+  constexpr int accumulators = kPeakAccumulators;
+  Vec<T> sum[accumulators], a, b;
+  for (int lane = 0; lane < kLanes<T>; lane++) a[lane] = T(0.999) + seed, b[lane] = seed;
+  REGROW_UNROLL for (int i = 0; i < accumulators; i++) sum[i] = a * T(i + 1);
+  for (int64_t round = 0; round < rounds; round++) {
+    REGROW_UNROLL for (int i = 0; i < accumulators; i++) sum[i] = sum[i] * a + b;
+  }
+  *total = 0;
+  for (int i = 0; i < accumulators; i++) *total += lane_sum<T>(sum[i]);
+}

@@ -1,0 +1,36 @@
+// What the kernels of one instruction set are made for: kernels are compiled with these numbers (table.inl), lists built for them (plan.cpp).
+#pragma once
+#include <cstdint>
+
+namespace regrow {
+
+// The register tile: rows x cols output pixels of one output channel, one vector of lanes each.
+struct Tile {
+  int rows, cols;
+};
+
+struct Traits {
+  const char* name;
+  int vector_bytes;
+  int input_bytes;                     // packed input block of a map: most of L1
+  int sum_bytes;                       // partial sums of an output block of a map: a few of them stay in L2
+  int64_t cache_bytes;                 // L2
+  int matrix_inputs, matrix_outputs;   // largest block of a matrix
+  const Tile* tiles = nullptr;         // those that exist
+  int tile_count = 0;
+
+  constexpr Traits with(const Tile* list, int count) const {
+    Traits t = *this;
+    t.tiles = list, t.tile_count = count;
+    return t;
+  }
+};
+
+// Matrices have no halo: few entries per feature, so that visits (partial sums out of L2 and back) cost more than inputs out of L2.
+constexpr Traits kAvx512{"avx512", 64, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
+constexpr Traits kWide{"wide", 64, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};  // the 16-lane kernels without their instructions
+constexpr Traits kAvx2{"avx2", 32, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
+constexpr Traits kNeon{"neon", 16, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
+constexpr Traits kGeneric{"generic", 16, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
+
+}  // namespace regrow
