@@ -133,7 +133,7 @@ def test_masks_from_zeros_are_those_that_the_method_goes_on_with(method, executi
     model.load_state_dict(other.state_dict())
     handle.masks_from_zeros()
     before = [p.detach().clone() for p in model.parameters()]
-    assert all(sparse.reach is None or bool(sparse.reach[sparse.mask].all()) for sparse in handle.parameters)
+    assert all(sparse.reach is None or bool(sparse.reach.mask[sparse.mask].all()) for sparse in handle.parameters)
     train(model, optimizer, batches(1))
     for old, new in zip(before, model.parameters(), strict=True):
         torch.testing.assert_close(old, new, rtol=0, atol=1e-4, msg="none of the weights was dropped")

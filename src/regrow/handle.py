@@ -120,7 +120,7 @@ class Handle:
 
     @property
     def masks(self) -> dict[str, Tensor]:
-        """The mask of each layer by name. Views: read only."""
+        """The mask of each layer by name. Read only: a topology update makes new ones."""
         return {layer.name: self.network.mask(layer) for layer in self.network.layers}
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from regrow.parameter import SparseParameter, momentum_scales
 from regrow.ranks import Ranks
 from regrow.scope import Layer, parameters_of
 from regrow.settings import Settings
+from regrow.support import Support
 from regrow.topology import distribution as distributions
 from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
@@ -70,6 +71,11 @@ class SparseNetwork:
     def mask(self, layer: Layer) -> Tensor:
         """The mask of a layer: a view into its parameter's."""
         return layer.band(self.of(layer).mask)
+
+    def mask_and_reach(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
+        """The mask of a layer that is a whole parameter, and where its gradients reach if that is farther."""
+        reach = self.of(layer).reach
+        return self.mask(layer), None if reach is None else reach.mask
 
     def density(self, layer: Layer) -> float:
         """Share of a layer's weights that exist."""
@@ -136,8 +142,7 @@ class SparseNetwork:
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self.counts = counts
-        for layer, mask in zip(self.layers, masks, strict=True):
-            self.mask(layer).copy_(mask)
+        self._replace(zip(self.layers, masks, strict=True))
         self.start_masks, self.ever_masks = [pack(m) for m in masks], [pack(m) for m in masks]
         if self.trained is not None:
             self.trained.start()
@@ -155,7 +160,7 @@ class SparseNetwork:
     def start_over(self, masks: dict[str, Tensor]) -> None:
         """Let these masks of whole parameters be the first ones: budget and history count from them."""
         for sparse in self.parameters:
-            sparse.mask.copy_(masks[sparse.name])
+            sparse.mask = masks[sparse.name]
         own = [self.mask(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
         self.start_masks, self.ever_masks = [pack(mask) for mask in own], [pack(mask) for mask in own]
@@ -204,7 +209,7 @@ class SparseNetwork:
             weight=layer.band(sparse.trained),
             arrived=grad,
             mask=self.mask(layer),
-            reach=layer.band(sparse.mask if sparse.reach is None else sparse.reach),
+            reach=layer.band(sparse.reached.mask),
             lr=float(sparse.group().get("lr", 0.0)),
             memory=self.layer_memory[index],
             rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
@@ -261,6 +266,7 @@ class SparseNetwork:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
             self._write(view, mask, again, window_stays_open)
+        self._replace((self.layers[view.index], mask) for view, mask in zip(update.layers, change.masks, strict=True))
         if update.targets is not None and self.settings.density_moves:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
             present = [count_of(self.mask(layer)) for layer in self.layers]
@@ -278,7 +284,7 @@ class SparseNetwork:
     def set_masks(self, masks: dict[str, Tensor]) -> None:
         """Replace the masks of whole parameters from outside the cycle (restored state)."""
         for sparse in self.parameters:
-            sparse.mask.copy_(masks[sparse.name])
+            sparse.mask = masks[sparse.name]
         self._masks_changed()
 
     def _masks_changed(self) -> None:
@@ -304,7 +310,15 @@ class SparseNetwork:
             gone, new = positions(lost), positions(started)
             weight.put_(gone, weight.new_zeros(len(gone)))
             weight.put_(new, self._first_values(view, new).to(weight))
-        old.copy_(mask)
+
+    def _replace(self, masks: Iterable[tuple[Layer, Tensor]]) -> None:
+        """Give parameters new supports: one each, also where several layers are bands of it."""
+        fresh: dict[str, Tensor] = {}
+        for layer, mask in masks:
+            sparse = self.of(layer)
+            layer.band(fresh.setdefault(sparse.name, sparse.mask.clone())).copy_(mask)
+        for name, mask in fresh.items():
+            self._by_name[name].mask = mask
 
     def _first_values(self, view: LayerView, new: Tensor) -> Tensor:
         grow = self.settings.method.grow
@@ -319,11 +333,14 @@ class SparseNetwork:
             if weighting and weighting.reach
             else [torch.ones_like(v.mask) for v in update.layers]
         )
+        fresh: dict[str, Tensor] = {}
         for view, mark in zip(update.layers, marks, strict=True):
-            sparse = self.of(self.layers[view.index])
-            if sparse.reach is None:
-                sparse.reach = torch.ones_like(sparse.mask)
-            self.layers[view.index].band(sparse.reach).copy_(mark)
+            layer = self.layers[view.index]
+            name, reach = layer.parameter_name, self.of(layer).reach
+            before = torch.ones_like(self.of(layer).mask) if reach is None else reach.mask.clone()
+            layer.band(fresh.setdefault(name, before)).copy_(mark)
+        for name, marked in fresh.items():
+            self._by_name[name].reach = Support(marked)
 
     def _check_finite(self, views: list[LayerView], step: int) -> None:
         for view in views:

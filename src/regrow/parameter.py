@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regrow.errors import ConfigurationError, StateError
+from regrow.errors import ConfigurationError, ExecutionWarning, StateError
 from regrow.execution.masking import mask_
-from regrow.marks import positions
 from regrow.momentum import Group, Moments, family_of, shaped_slots
+from regrow.support import Support
 
 
 class SparseParameter:
@@ -36,10 +37,11 @@ class SparseParameter:
         self.shown: Callable[[], Tensor] | None = None
         self._arriving: tuple[Tensor, bool] | None = None
         self._masked: tuple[Tensor, int] | None = None
-        self.reach: Tensor | None = None
-        self.arrives_masked: Callable[[Tensor], bool] | None = None
-        self._clean_version = -1
-        self.mask = torch.ones_like(parameter, dtype=torch.bool)
+        self.reach: Support | None = None
+        self.arrives_masked: Callable[[Tensor, Support], bool] | None = None
+        self._clean_version = self._warned = -1
+        self._swapped = False
+        self._take(Support(torch.ones_like(parameter, dtype=torch.bool, requires_grad=False)))
         self._hooks = self._hook()
 
     def _hook(self) -> list[Any]:
@@ -53,16 +55,30 @@ class SparseParameter:
         return hooks
 
     @property
+    def support(self) -> Support:
+        """Which weights exist: replaced by a topology update, never changed."""
+        return self._support
+
+    @property
     def mask(self) -> Tensor:
-        """Which weights exist."""
-        return self._mask
+        """Which weights exist, as a bool tensor. Read only."""
+        return self._support.mask
 
     @mask.setter
-    def mask(self, mask: Tensor) -> None:
+    def mask(self, mask: Tensor) -> None:  # taken over
+        self._take(Support(self._laid(mask)))
+        # Written behind autograd's back otherwise: a backward through a pass with the old weights must be refused.
+        torch.autograd.graph.increment_version(self.parameter)
+
+    def _take(self, support: Support) -> None:
         # The kernels' view of the mask, on the same one byte per weight.
-        self._mask, self._bytes = mask, mask.view(torch.uint8)
-        self._present: tuple[int, Tensor] | None = None
-        self.moments.mask = mask
+        self._support, self._bytes = support, support.mask.view(torch.uint8)
+        self.moments.mask = support.mask
+
+    @property
+    def reached(self) -> Support:
+        """Which weights gradients reach: those that exist, unless a method's backward set is larger."""
+        return self._support if self.reach is None else self.reach
 
     @property
     def optimizer(self) -> Optimizer:
@@ -94,10 +110,10 @@ class SparseParameter:
 
     def follow_layout(self) -> None:
         """Let everything that is walked beside the weight lie in memory as it does: mask, shadow weights, gradient, optimizer state."""
-        self._mask.data = self._laid(self._mask)  # the same object: somebody may hold it
-        self.mask = self._mask
-        self.theta, self.reach, self.parameter.grad = (
-            None if tensor is None else self._laid(tensor) for tensor in (self.theta, self.reach, self.parameter.grad)
+        self._take(self._support.lies_like(self.parameter))
+        self.reach = None if self.reach is None else self.reach.lies_like(self.parameter)
+        self.theta, self.parameter.grad = (
+            None if tensor is None else self._laid(tensor) for tensor in (self.theta, self.parameter.grad)
         )
         for name, slot in shaped_slots(self.optimizer, self.parameter).items():
             self.optimizer.state[self.parameter][name] = self._laid(slot)
@@ -112,6 +128,7 @@ class SparseParameter:
         if self.theta is not None:
             self.parameter.data.copy_(self.theta if self.shown is None else self.shown())
         mask_(self.parameter, self._bytes)
+        self._swapped = False
         self.mark_clean()
 
     def mark_clean(self) -> None:
@@ -132,13 +149,13 @@ class SparseParameter:
     def swap_in(self) -> None:
         """Show the optimizer the shadow weights."""
         if self.theta is not None:
+            self._swapped = True
             self.parameter.data.copy_(self.theta)
 
     def swap_out(self) -> None:
         """Take the updated shadow weights back, those that received gradients."""
         if self.theta is not None:
-            reached = self.mask if self.reach is None else self.reach
-            self.theta.copy_(torch.where(reached, self.parameter.data, self.theta))
+            self.theta.copy_(torch.where(self.reached.mask, self.parameter.data, self.theta))
 
     def adopt_weight(self) -> None:
         """Let the present weights be what is trained."""
@@ -152,11 +169,34 @@ class SparseParameter:
             return int((self.parameter.data != shown * self.mask).count_nonzero())
         return int(((self.parameter.data != 0) & ~self.mask).count_nonzero())
 
+    def outside(self) -> int:
+        """How many weights lie outside the mask; counted only if somebody wrote to the weights."""
+        if self.is_clean or self._swapped:
+            return 0
+        found = int(((self.parameter.detach() != 0) & ~self.mask).count_nonzero())
+        if not found:
+            self.mark_clean()
+        return found
+
+    def fits(self) -> bool:
+        """Whether no weight lies outside the mask; a warning for each time they were written so that some do."""
+        count = self.outside()
+        if count and self._warned != self.parameter._version:
+            self._warned = self.parameter._version
+            warnings.warn(
+                f"{count} weights of {self.name} lie outside its mask, so its layer computes dense, with all of them: load the "
+                "handle's state with the weights, or take masks from the zeros (handle.masks_from_zeros())",
+                ExecutionWarning,
+                stacklevel=2,
+            )
+        return not count
+
     def receive(self) -> None:
         """Before the step: mask a gradient that was written since backward (clipped, noised, averaged, assigned by hand).
 
         One assigned by hand brings its own evidence, if it speaks about missing weights at all.
         """
+        self._support.refuse_written(self.name)
         grad, (masked, version) = self.parameter.grad, self._masked or (None, 0)
         self._masked = None
         if grad is None or (grad is masked and grad._version == version):
@@ -174,7 +214,7 @@ class SparseParameter:
         """
         if self.incoming is None or self.parameter.grad is None:
             return 1.0
-        present = self._positions()
+        present = self._support.positions
         arrived, stepped = (
             tensor.flatten().index_select(0, present) for tensor in (self.incoming, self.parameter.grad)
         )
@@ -183,12 +223,6 @@ class SparseParameter:
         factor = product / square if square > 0 else float("nan")
         noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
         return 1.0 if abs(factor - 1) <= noise else factor
-
-    def _positions(self) -> Tensor:
-        """Flat positions of present weights, found anew when the mask was written to."""
-        if self._present is None or self._present[0] != self._mask._version:
-            self._present = (self._mask._version, positions(self._mask))
-        return self._present[1]
 
     def _announce(self, grad: Tensor) -> None:
         # torch.autograd.grad comes by here too, without ever accumulating: nothing may be added up yet.
@@ -210,12 +244,12 @@ class SparseParameter:
             overflowed = not bool(self.incoming.sum().isfinite())
         # What growth looks at must be seen by a gradient scaler, which lowers its scale and throws the step away.
         if parameter.grad is not None and not overflowed:
-            if self.arrives_masked is None or not self.arrives_masked(parameter.grad):
+            if self.arrives_masked is None or not self.arrives_masked(parameter.grad, self.reached):
                 self._mask_gradient(parameter.grad)
             self._masked = (parameter.grad, parameter.grad._version)
 
     def _mask_gradient(self, grad: Tensor) -> None:
-        mask_(grad, self._bytes if self.reach is None else self.reach.view(torch.uint8))
+        mask_(grad, self._bytes if self.reach is None else self.reach.mask.view(torch.uint8))
 
 
 def weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:

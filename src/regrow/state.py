@@ -9,7 +9,8 @@ import torch
 
 from regrow.errors import StateError
 from regrow.form import check_form, check_sizes
-from regrow.topology.journal import pack, pack_records, unpack, unpack_records
+from regrow.support import Support
+from regrow.topology.journal import pack_records, unpack, unpack_records
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -53,7 +54,7 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
         "counts": list(handle.network.counts),
         "memory": dict(handle.network.memory),
         "journal": pack_records(handle.journal) if journal else None,
-        "masks": {sparse.name: pack(sparse.mask) for sparse in handle.parameters},
+        "masks": {sparse.name: sparse.support.bits.clone() for sparse in handle.parameters},
         "start_masks": {
             layer.name: bits.clone()
             for layer, bits in zip(handle.network.layers, handle.network.start_masks, strict=True)
@@ -101,7 +102,8 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
             key: value.clone().to(sparse.mask.device) for key, value in state["parameters"].get(sparse.name, {}).items()
         }
         sparse.incoming, sparse.moments.last = None, None
-        sparse.theta, sparse.reach = saved.get("theta"), saved.get("reach")
+        sparse.theta = saved.get("theta")
+        sparse.reach = Support(saved["reach"]) if "reach" in saved else None
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
     handle.trained.restore(state.get("side"), state.get("finished", False))
@@ -114,7 +116,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
     found = {
         "theta": sparse.theta,
-        "reach": sparse.reach,
+        "reach": None if sparse.reach is None else sparse.reach.mask,
         "first": sparse.moments.first,
         "second": sparse.moments.second,
     }

@@ -73,9 +73,11 @@ def check_case(seed, threads=1):
     wanted = mask if wanted is None else wanted
     with using(threads):
         y, dx, dw, dbias = native_passes(x, weight, bias, grad, pattern)
-        assert torch.equal(ops._forward(x, weight, bias, pattern.number), y)
-        assert torch.equal(ops._input_gradient(grad, weight, pattern.number, case.rows, case.cols), dx)
-        assert torch.equal(ops._weight_gradient(x, grad, pattern.number), dw)
+        assert torch.equal(ops._forward(x, weight, bias, *pattern.operands()), y)
+        assert torch.equal(
+            ops._input_gradient(grad, weight, *pattern.operands("input_gradient"), case.rows, case.cols), dx
+        )
+        assert torch.equal(ops._weight_gradient(x, grad, *pattern.operands("weight_gradient")), dw)
     assert is_travel(y)
     assert is_travel(dx)
     assert (dw[~wanted] == 0).all()

@@ -6,7 +6,7 @@ from torch import nn
 
 from regrow.execution import SparsePattern
 from regrow.execution import gradient as gradients
-from regrow.execution.gradient import dense_weight_gradient
+from regrow.execution.gradient import whole_weight_gradient
 from regrow.execution.layers import window_of
 from regrow.execution.layout import to_travel
 
@@ -29,7 +29,7 @@ def test_gradients_are_those_of_all_weights_whether_any_is_missing_or_none(name,
     mask = torch.ones_like(layer.weight, dtype=torch.bool)
     mask.view(-1)[:missing] = False
     pattern = SparsePattern(mask, window_of(layer))
-    torch.testing.assert_close(dense_weight_gradient(to_travel(x), to_travel(grad), pattern), expected)
+    torch.testing.assert_close(whole_weight_gradient(to_travel(x), to_travel(grad), pattern), expected)
 
 
 def test_full_convolutions_stay_on_the_native_kernels(monkeypatch):
@@ -37,8 +37,8 @@ def test_full_convolutions_stay_on_the_native_kernels(monkeypatch):
     monkeypatch.setattr(gradients.passes, "weight_gradient", lambda *arguments: calls.append(arguments))
     x, grad = torch.randn(2, 1, 6, 6), torch.randn(2, 4, 2, 2)
     mask = torch.ones(4, 1, 5, 5, dtype=torch.bool)
-    dense_weight_gradient(x, grad, SparsePattern(mask, window_of(LAYERS["few channels"])))
+    whole_weight_gradient(x, grad, SparsePattern(mask, window_of(LAYERS["few channels"])))
     assert len(calls) == 1
     mask[0, 0, 0, 0] = False
-    dense_weight_gradient(x, grad, SparsePattern(mask, window_of(LAYERS["few channels"])))
+    whole_weight_gradient(x, grad, SparsePattern(mask, window_of(LAYERS["few channels"])))
     assert len(calls) == 1, "a weight is missing: torch's dense kernels"

@@ -85,9 +85,13 @@ def test_large_linear_crosses_blocks(shape):
     w4 = weight[:, :, None, None]
     expected = reference(x, w4, None, grad, Window())
     bounds = reference(x.abs(), w4.abs(), None, grad.abs(), Window())
-    assert_within(ops._forward(x, weight, None, pattern.number), expected[0], bounds[0])
-    assert_within(ops._input_gradient(grad, weight, pattern.number, 1, 1), expected[1], bounds[1])
-    assert_within(ops._weight_gradient(x, grad, pattern.number), expected[2][:, :, 0, 0] * mask, bounds[2][:, :, 0, 0])
+    assert_within(ops._forward(x, weight, None, *pattern.operands()), expected[0], bounds[0])
+    assert_within(ops._input_gradient(grad, weight, *pattern.operands("input_gradient"), 1, 1), expected[1], bounds[1])
+    assert_within(
+        ops._weight_gradient(x, grad, *pattern.operands("weight_gradient")),
+        expected[2][:, :, 0, 0] * mask,
+        bounds[2][:, :, 0, 0],
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 3, 11, 27, 41])
@@ -98,7 +102,7 @@ def test_gradcheck_in_double_precision(seed):
     leaves = [x.requires_grad_(), (weight * mask).requires_grad_()] + ([bias.requires_grad_()] if case.bias else [])
 
     def function(x, weight, bias=None):
-        return torch.ops.regrow.sparse_forward(x, torch.where(mask, weight, 0.0), bias, pattern.number)
+        return torch.ops.regrow.sparse_forward(x, torch.where(mask, weight, 0.0), bias, *pattern.operands())
 
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
 
@@ -108,11 +112,14 @@ def test_opcheck():
     x, grad, weight = torch.randn(4, 6, 5, 5), torch.randn(4, 8, 3, 3), torch.randn(8, 6, 3, 3)
     leaves = [t.clone().requires_grad_() for t in (x, weight, torch.randn(8))]
     check = torch.library.opcheck
-    check(torch.ops.regrow.sparse_forward.default, (*leaves, pattern.number))
-    check(torch.ops.regrow.sparse_forward.default, (*leaves, pattern.number, True))
-    check(torch.ops.regrow.sparse_input_gradient.default, (grad, weight, pattern.number, 5, 5))
-    check(torch.ops.regrow.sparse_weight_gradient.default, (x, grad, pattern.number))
-    check(torch.ops.regrow.sparse_weight_gradient_.default, (torch.zeros(8, 6, 3, 3), x, grad, pattern.number))
+    check(torch.ops.regrow.sparse_forward.default, (*leaves, *pattern.operands()))
+    check(torch.ops.regrow.sparse_forward.default, (*leaves, *pattern.operands(), True))
+    check(torch.ops.regrow.sparse_input_gradient.default, (grad, weight, *pattern.operands("input_gradient"), 5, 5))
+    check(torch.ops.regrow.sparse_weight_gradient.default, (x, grad, *pattern.operands("weight_gradient")))
+    check(
+        torch.ops.regrow.sparse_weight_gradient_.default,
+        (torch.zeros(8, 6, 3, 3), x, grad, *pattern.operands("weight_gradient")),
+    )
 
 
 def test_flop_counter_counts_present_weights():
@@ -121,7 +128,7 @@ def test_flop_counter_counts_present_weights():
     pattern = SparsePattern(mask, Window((3, 3), (1, 1), (1, 1, 1, 1)))
     x, weight = torch.randn(4, 6, 5, 5, requires_grad=True), torch.randn(8, 6, 3, 3, requires_grad=True)
     with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
-        torch.ops.regrow.sparse_forward(x, weight, None, pattern.number).sum().backward()
+        torch.ops.regrow.sparse_forward(x, weight, None, *pattern.operands()).sum().backward()
     assert counter.get_total_flops() == 3 * 2 * 6 * 4 * 25
 
 
@@ -135,7 +142,10 @@ def test_repeats_bit_for_bit(threads):
     torch.set_num_threads(threads)
     try:
         runs = [
-            (ops._forward(x, weight, bias, pattern.number), ops._weight_gradient(x, grad, pattern.number))
+            (
+                ops._forward(x, weight, bias, *pattern.operands()),
+                ops._weight_gradient(x, grad, *pattern.operands("weight_gradient")),
+            )
             for _ in range(3)
         ]
     finally:
@@ -148,7 +158,7 @@ def test_repeats_bit_for_bit(threads):
 def test_any_strides():
     pattern = SparsePattern(torch.rand(8, 6, 3, 3) < 0.4, Window((3, 3), (1, 1), (1, 1, 1, 1)))
     x, weight = torch.randn(5, 6, 7, 7), torch.randn(8, 6, 3, 3)
-    expected = ops._forward(x, weight, None, pattern.number)
+    expected = ops._forward(x, weight, None, *pattern.operands())
     views = (
         x.to(memory_format=torch.channels_last),
         torch.randn(5, 12, 7, 14)[:, ::2, :, ::2].copy_(x),
@@ -156,11 +166,12 @@ def test_any_strides():
     )
     for view in views:
         assert torch.equal(
-            ops._forward(view, weight.transpose(0, 1).contiguous().transpose(0, 1), None, pattern.number), expected
+            ops._forward(view, weight.transpose(0, 1).contiguous().transpose(0, 1), None, *pattern.operands()), expected
         )
     spread = torch.ones(1, 1, 1, 1).expand(5, 8, 7, 7)
     assert torch.equal(
-        ops._weight_gradient(x, spread, pattern.number), ops._weight_gradient(x, spread.clone(), pattern.number)
+        ops._weight_gradient(x, spread, *pattern.operands("weight_gradient")),
+        ops._weight_gradient(x, spread.clone(), *pattern.operands("weight_gradient")),
     )
 
 
@@ -178,15 +189,22 @@ def test_any_strides():
 def test_bad_arguments_raise(x, weight, error, message):
     pattern = SparsePattern(torch.ones(8, 6, 3, 3, dtype=torch.bool), Window((3, 3)))
     with pytest.raises(error, match=message):
-        torch.ops.regrow.sparse_forward(x, weight, None, pattern.number)
+        torch.ops.regrow.sparse_forward(x, weight, None, *pattern.operands())
 
 
 def test_bad_gradient_shape_and_pattern_raise():
     pattern = SparsePattern(torch.ones(8, 6, 3, 3, dtype=torch.bool), Window((3, 3)))
     x, weight = torch.randn(2, 6, 5, 5), torch.randn(8, 6, 3, 3)
     with pytest.raises(ValueError, match="grad has shape"):
-        torch.ops.regrow.sparse_weight_gradient(x, torch.randn(2, 8, 5, 5), pattern.number)
+        torch.ops.regrow.sparse_weight_gradient(x, torch.randn(2, 8, 5, 5), *pattern.operands("weight_gradient"))
     with pytest.raises(ValueError, match="grad has shape"):
-        torch.ops.regrow.sparse_input_gradient(torch.randn(2, 8, 3, 3), weight, pattern.number, 6, 6)
-    with pytest.raises(ValueError, match="no sparse pattern"):
-        torch.ops.regrow.sparse_forward(x, weight, None, 10**9)
+        torch.ops.regrow.sparse_input_gradient(
+            torch.randn(2, 8, 3, 3), weight, *pattern.operands("input_gradient"), 6, 6
+        )
+    with pytest.raises(ValueError, match="has 54 bytes, got 53"):
+        torch.ops.regrow.sparse_forward(x, weight, None, torch.zeros(53, dtype=torch.uint8), *pattern.operands()[1:])
+    with pytest.raises(TypeError, match="a vector of uint8"):
+        torch.ops.regrow.sparse_forward(x, weight, None, torch.zeros(54), *pattern.operands()[1:])
+    flat = SparsePattern(torch.ones(8, 6, dtype=torch.bool)).operands("input_gradient")
+    with pytest.raises(ValueError, match="cannot have"):
+        torch.ops.regrow.sparse_input_gradient(torch.randn(2, 8), torch.randn(8, 6), *flat, 3, 1)

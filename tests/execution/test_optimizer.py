@@ -4,8 +4,10 @@ import pytest
 import torch
 
 import regrow
-from regrow.execution import SparsePattern, native
+from regrow.errors import ExecutionWarning
+from regrow.execution import native
 from regrow.execution.optimizer import step_present
+from regrow.support import Support
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 SHAPE = (17, 23)
@@ -28,7 +30,7 @@ def start():
     generator = torch.Generator().manual_seed(0)
     mask = torch.rand(SHAPE, generator=generator) < 0.3
     weight = torch.randn(SHAPE, generator=generator) * mask
-    return SparsePattern(mask), weight, [torch.randn(SHAPE, generator=generator) * mask for _ in range(4)]
+    return Support(mask), weight, [torch.randn(SHAPE, generator=generator) * mask for _ in range(4)]
 
 
 def torch_steps(optimizer_class, weight, grads, options):
@@ -40,12 +42,12 @@ def torch_steps(optimizer_class, weight, grads, options):
     return parameter.detach()
 
 
-def native_steps(optimizer_class, weight, grads, options, pattern):
+def native_steps(optimizer_class, weight, grads, options, support):
     parameter = torch.nn.Parameter(weight.clone())
     optimizer = optimizer_class([parameter], **options)
     for grad in grads:
         parameter.grad = grad.clone()
-        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], pattern)]) == [True]
+        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], support)]) == [True]
     return parameter.detach(), optimizer.state[parameter]
 
 
@@ -53,26 +55,26 @@ def native_steps(optimizer_class, weight, grads, options, pattern):
     ("optimizer", "options"), [(torch.optim.SGD, o) for o in SGD] + [(torch.optim.AdamW, o) for o in ADAMW]
 )
 def test_native_steps_are_torch_steps(optimizer, options):
-    pattern, weight, grads = start()
+    support, weight, grads = start()
     expected = torch_steps(optimizer, weight, grads, options)
-    found, state = native_steps(optimizer, weight, grads, options, pattern)
+    found, state = native_steps(optimizer, weight, grads, options, support)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    assert (found[~pattern.mask] == 0).all()
+    assert (found[~support.mask] == 0).all()
     for value in state.values():
-        assert value.dim() == 0 or (value[~pattern.mask] == 0).all()
+        assert value.dim() == 0 or (value[~support.mask] == 0).all()
 
 
 def test_missing_entries_are_not_touched():
-    pattern, weight, _grads = start()
-    weight[~pattern.mask] = 7.0
+    support, weight, _grads = start()
+    weight[~support.mask] = 7.0
     options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
-    found, _ = native_steps(torch.optim.SGD, weight, [torch.ones(SHAPE)], options, pattern)
-    assert (found[~pattern.mask] == 7.0).all()
-    assert (found[pattern.mask] != weight[pattern.mask]).all()
+    found, _ = native_steps(torch.optim.SGD, weight, [torch.ones(SHAPE)], options, support)
+    assert (found[~support.mask] == 7.0).all()
+    assert (found[support.mask] != weight[support.mask]).all()
 
 
 def test_what_native_code_cannot_step_is_left_alone():
-    pattern, weight, grads = start()
+    support, weight, grads = start()
     parameter = torch.nn.Parameter(weight.clone())
     for options, grad in (
         ({"lr": 0.1}, None),
@@ -82,7 +84,7 @@ def test_what_native_code_cannot_step_is_left_alone():
     ):
         optimizer = torch.optim.AdamW([parameter], **options)
         parameter.grad = grad
-        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], pattern)]) == [False]
+        assert step_present(optimizer, [(parameter, optimizer.param_groups[0], support)]) == [False]
         assert torch.equal(parameter, weight)
 
 
@@ -128,7 +130,10 @@ def test_weights_that_somebody_wrote_to_take_the_dense_step_and_are_masked():
             with torch.no_grad():
                 model[0].weight.add_(0.1)
 
-    *_, counts = trained(torch.optim.SGD, True, disturb=disturb, lr=0.01, momentum=0.9)
+    with pytest.warns(
+        ExecutionWarning, match=r"weights of 0\.weight lie outside its mask, so its layer computes dense"
+    ):
+        *_, counts = trained(torch.optim.SGD, True, disturb=disturb, lr=0.01, momentum=0.9)
     assert counts[4:7] == [2, 1, 2]
 
 

@@ -72,7 +72,7 @@ def test_gradients_outside_windows_are_zero_at_missing_weights():
     model, optimizer, handle = start("sparse", "static")
     train(model, optimizer, 2)
     for sparse in handle.parameters:
-        assert sparse.arrives_masked(sparse.parameter.grad)
+        assert sparse.arrives_masked(sparse.parameter.grad, sparse.support)
         assert int((sparse.parameter.grad[~sparse.mask] != 0).sum()) == 0
 
 

@@ -164,7 +164,7 @@ class Auto:
     def _cost(self, bench: Bench, call: Call, module: nn.Module) -> Cost | None:
         layer = self._layers.get(call.name)
         if layer is not None:
-            mask, reach = self._network.mask(layer), self._network.of(layer).reach
+            mask, reach = self._network.mask_and_reach(layer)
             return bench.layer(replace(call, name=layer.name), module, mask, reach)
         if type(module) in FOLLOWERS and not getattr(module, "return_indices", False):
             return bench.follower(call, module)
@@ -206,7 +206,7 @@ class Auto:
         executions = {}
         for place, layer in self._layers.items():
             if layer.name in names:
-                mask, reach = self._network.mask(layer), self._network.of(layer).reach
+                mask, reach = self._network.mask_and_reach(layer)
                 executions[layer.name] = attach(twin.get_submodule(place), mask, reach)
         travel(twin)
         precision = next(iter(recorder.calls.values())).autocast

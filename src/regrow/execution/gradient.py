@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 import torch
@@ -10,42 +11,43 @@ from torch import Tensor
 from regrow.execution import passes
 from regrow.execution.context import Context, once_differentiable
 from regrow.execution.layout import to_travel
-from regrow.execution.pattern import SparsePattern
+from regrow.execution.pattern import SparsePattern, Window
+from regrow.support import Support
 
 
 class GradientBuffer:
-    """Lends a dense-shaped tensor whose elements outside the pattern are zero.
+    """Lends a dense-shaped tensor whose elements outside a support are zero.
 
-    The next loan reuses the memory only if (a) no tensor of the last loan is alive, so a kept or accumulating `.grad`
-    is never overwritten, and (b) nobody wrote into it in place since (version counter); else it is renewed or cleared.
+    The next loan reuses the memory only if (a) it is for the same support, (b) no tensor of the last loan is alive, so a kept or
+    accumulating `.grad` is never overwritten, and (c) nobody wrote into it in place since (version counter); else it is renewed or
+    cleared.
     """
 
     def __init__(self) -> None:
         self._memory: Tensor | None = None
+        self._support: Support | None = None
         self._version = -1
+        self._lock = threading.Lock()
 
-    def lend(self, like: Tensor) -> Tensor:
-        """A tensor shaped like `like`, zero outside the positions that the caller is about to overwrite."""
+    def lend(self, like: Tensor, support: Support) -> Tensor:
+        """A tensor shaped like `like`, zero outside the support's positions, which the caller is about to overwrite."""
+        with self._lock:  # else two threads find the same memory free
+            memory = self._memory
+            if memory is None or self._support is not support or memory.dtype != like.dtype or _is_held(memory):
+                self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
+                self._support = support
+                self._version = memory._version
+            elif memory._version != self._version:
+                memory.zero_()
+                self._version = memory._version
+            return memory.detach()
+
+    def holds(self, grad: Tensor, support: Support) -> bool:
+        """Whether `grad` is the last loan for this support as it was written: nobody added to it, in place or elsewhere."""
         memory = self._memory
-        if memory is None or memory.shape != like.shape or memory.dtype != like.dtype or _is_held(memory):
-            self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
-        elif memory._version != self._version:
-            memory.zero_()
-        return memory.detach()
-
-    def written(self) -> None:
-        """Record that the pattern's positions of the loan were written, and nothing else."""
-        if self._memory is not None:
-            self._version = self._memory._version
-
-    def holds(self, grad: Tensor) -> bool:
-        """Whether `grad` is the last loan as it was written: nobody added to it, in place or elsewhere."""
-        memory = self._memory
-        return memory is not None and memory._version == self._version and grad.data_ptr() == memory.data_ptr()
-
-    def forget(self) -> None:
-        """Drop the memory: the pattern changed, other positions must be zero now."""
-        self._memory = None
+        if memory is None or self._support is not support:
+            return False
+        return memory._version == self._version and grad.data_ptr() == memory.data_ptr()
 
     def __getstate__(self) -> dict[str, object]:
         return {}
@@ -59,17 +61,21 @@ def _is_held(memory: Tensor) -> bool:
     return torch._C._storage_Use_Count(memory.untyped_storage()._cdata) > 2
 
 
-def dense_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
-    """The full weight gradient, also of missing weights, by torch's dense kernels.
+def whole_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
+    """The weight gradient, also of missing weights.
 
     Full convolutions miss none and stay on the native kernels: torch takes up to eight times as long where channels are few.
     """
-    w, shape = pattern.window, pattern.mask.shape
+    if len(pattern.shape) > 2 and pattern.reached.nnz == pattern.reached.numel:
+        passes.weight_gradient(full := x.new_zeros(pattern.shape), x, grad, pattern)
+        return full
+    return dense_weight_gradient(x, grad, pattern.shape, pattern.window)
+
+
+def dense_weight_gradient(x: Tensor, grad: Tensor, shape: torch.Size, w: Window) -> Tensor:
+    """The same by torch's dense kernels, for a weight of this shape."""
     if len(shape) == 2:
         return grad.flatten(1).t() @ x.flatten(1)
-    if pattern.gradient_nnz == pattern.mask.numel():
-        passes.weight_gradient(full := x.new_zeros(shape), x, grad, pattern)
-        return full
     top, left, bottom, right = w.padding
     if (top, left) != (bottom, right):
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
@@ -112,7 +118,7 @@ class SparseFunction(torch.autograd.Function):
         """y = conv(x, weight, bias) over the pattern's entries."""
         x = to_travel(x)  # once, for both passes: an input that does not travel yet is usually the data itself
         if watched():
-            y, used = torch.ops.regrow.sparse_forward(x, weight, bias, pattern.number), weight
+            y, used = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands()), weight
         else:
             y, used = passes.forward(x, weight, bias, pattern)
         ctx.save_for_backward(x, weight, used)
@@ -127,12 +133,11 @@ class SparseFunction(torch.autograd.Function):
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad, dw = to_travel(grad), None
         if wants_weight:
-            dw = dense_weight_gradient(x, grad, ctx.pattern) if ctx.dense else ctx.buffer.lend(weight)
+            dense = ctx.dense
+            dw = whole_weight_gradient(x, grad, ctx.pattern) if dense else ctx.buffer.lend(weight, ctx.pattern.reached)
         out = None if ctx.dense else dw
         run = _observed_backward if watched() or used is weight else passes.backward
         dx, db = run(x, grad, used if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
-        if out is not None:
-            ctx.buffer.written()
         return dx, dw, db, None, None, None
 
 
@@ -142,9 +147,10 @@ def _observed_backward(
     """`passes.backward` as operators that FLOP counters and traces see."""
     dx = db = None
     if weight is not None:
-        dx = torch.ops.regrow.sparse_input_gradient(grad, weight, pattern.number, *passes.map_size(x))
+        layer = pattern.operands("input_gradient")
+        dx = torch.ops.regrow.sparse_input_gradient(grad, weight, *layer, *passes.map_size(x))
     if dw is not None:
-        torch.ops.regrow.sparse_weight_gradient_(dw, x, grad, pattern.number)
+        torch.ops.regrow.sparse_weight_gradient_(dw, x, grad, *pattern.operands("weight_gradient"))
     if wants_bias:
         db = passes.bias_gradient(grad)
     return dx, db

@@ -7,14 +7,18 @@ subclass with another `forward`. `Execution.detach()` switches back.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regrow.errors import UnsupportedError
 from regrow.execution import native, ops  # noqa: F401  (registers the operators)
 from regrow.execution.arrival import left_layout
 from regrow.execution.gradient import GradientBuffer, SparseFunction
 from regrow.execution.pattern import SparsePattern, Window
+from regrow.support import Support
 
 _ATTRIBUTE = "_regrow_execution"
 
@@ -30,10 +34,14 @@ class _SparseLayer(nn.Module):
 
     @property
     def _live(self) -> bool:
-        # A traced program must not hold pointers, and a weight converted since (`model.bfloat16()`) has no kernels.
+        # A weight converted since (`model.bfloat16()`) has no kernels.
         weight = self._parameters["weight"]
-        fits = weight is not None and weight.dtype in native.SUFFIX and not torch.jit.is_tracing()
-        return fits and self._execution.live
+        return weight is not None and weight.dtype in native.SUFFIX and self._execution.applies()
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        raise UnsupportedError(
+            "torch.jit.script cannot compile sparse layers: call handle.densify() first, or use torch.jit.trace"
+        )
 
 
 class SparseLinear(_SparseLayer, nn.Linear):
@@ -120,12 +128,16 @@ def window_of(module: Dense) -> Window:
 
 
 class Execution:
-    """The sparse execution of one layer, as returned by `attach`."""
+    """The sparse execution of one layer, as returned by `attach`.
+
+    ``fits``, where somebody sets it, says before each pass whether all weights outside the support are zero.
+    """
 
     def __init__(self, module: Dense, pattern: SparsePattern) -> None:
-        self.pattern = pattern
         self._module, self.buffer, self.dense = module, GradientBuffer(), False
+        self._take(pattern)
         self.live = True
+        self.fits: Callable[[], bool] | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
 
@@ -135,11 +147,28 @@ class Execution:
         if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
             weight.data, self._moved = weight.data.contiguous(), True
 
-    def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
-        """Take the mask of a topology update; lists are rebuilt at the next use."""
-        self.pattern.update(mask, gradient_mask)
-        self.buffer.forget()
+    def _take(self, pattern: SparsePattern) -> None:
+        self.pattern = pattern
+        self.operands = pattern.operands()  # at hand for torch.compile, which cannot trace how they are made
+
+    def update(self, mask: Tensor | Support, gradient_mask: Tensor | Support | None = None) -> None:
+        """Take the support of a topology update; lists are rebuilt at the next use. Passes that were made keep the old one."""
+        now = self.pattern
+        if mask is not now.support or gradient_mask is not now.reach:
+            self._take(SparsePattern(mask, now.window, gradient_mask))
         self.live, self._looked = True, False
+
+    def applies(self) -> bool:
+        """Whether this layer's kernels compute now.
+
+        Programs that are traced or exported hold plain torch operations, which are right everywhere; transforms of torch.func have no
+        kernels. While weights lie outside the support (see `fits`) kernels would leave them out.
+        """
+        if not self.live or torch.jit.is_tracing() or torch.compiler.is_exporting():
+            return False
+        if torch.compiler.is_compiling():
+            return True
+        return torch._C._functorch.maybe_current_level() is None and (self.fits is None or self.fits())
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""
@@ -150,17 +179,25 @@ class Execution:
         if x.dtype != weight.dtype:
             x = x.to(weight.dtype)
         if torch.compiler.is_compiling():
-            return torch.ops.regrow.sparse_forward(x, weight, bias, self.pattern.number, self.dense)
+            return torch.ops.regrow.sparse_forward(x, weight, bias, *self.operands, self.dense)
         if not self._looked and x.grad_fn is not None:
             self.left_layout, self._looked = left_layout(x), True
         return SparseFunction.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""
-        twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), self.pattern)
-        twin.pattern = copy.deepcopy(self.pattern, memo)
+        twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), copy.deepcopy(self.pattern, memo))
         twin.live, twin._moved = False, self._moved
         return twin
+
+    def __getstate__(self) -> dict[str, object]:
+        """Pickled under a handle, a layer computes dense when it is read: nobody compares its weights with its support there."""
+        state = {key: value for key, value in self.__dict__.items() if key not in ("operands", "fits")}
+        return {**state, "live": self.live and self.fits is None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, fits=None)
+        self._take(self.pattern)
 
     def detach(self) -> None:
         """Switch the module back to its dense class."""
@@ -172,14 +209,14 @@ class Execution:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
-def attach(module: nn.Module, mask: Tensor, gradient_mask: Tensor | None = None) -> Execution:
+def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Support | None = None) -> Execution:
     """Let `module` compute with its present weights only; the kernels ignore weights outside `mask` whatever their value.
 
     Where it computes dense all the same (while torch.jit traces, in types without kernels) weights outside the mask must be zero.
 
     Args:
         module: exactly an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).
-        mask: bool, shaped like `module.weight`.
+        mask: bool, shaped like `module.weight`, or the support itself.
         gradient_mask: where weight gradients are computed, default `mask`.
 
     Example:

@@ -14,6 +14,7 @@ from regrow.errors import unknown
 from regrow.execution.records import LETTERS, RECORDS, described
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _STATUS = {1: "out of memory", 2: "unexpected failure"}
 
 
@@ -88,8 +89,25 @@ def instruction_sets() -> list[str]:
 
 
 def reads(x: torch.Tensor) -> bool:
-    """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch.compile or torch.jit traces."""
-    return x.dtype in SUFFIX and x.is_cpu and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch traces or transforms."""
+    if x.dtype not in SUFFIX or not x.is_cpu or type(x) not in _PLAIN:
+        return False
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return not traced and torch._C._functorch.maybe_current_level() is None
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Where a tensor's numbers are; an error for one that has none there, or others than it shows."""
+    if type(tensor) not in _PLAIN or tensor.is_neg():
+        raise TypeError(
+            f"native kernels read plain tensors, not a {type(tensor).__name__} or a negated view: call handle.densify() first"
+        )
+    pointer = tensor.data_ptr()
+    if not pointer and tensor.numel():
+        raise ValueError(
+            f"the memory of a tensor of shape {tuple(tensor.shape)} was given back (its storage was resized)"
+        )
+    return pointer
 
 
 @functools.cache
@@ -109,7 +127,7 @@ def _function(name: str, dtype: torch.dtype) -> Callable[..., int]:
 def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
     """Call `regrow_<name>_<dtype>(*arguments, threads)`; tensors pass as pointers, None as null."""
     function = _function(name, dtype)
-    plain = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in arguments]
+    plain = [address(value) if isinstance(value, torch.Tensor) else value for value in arguments]
     if status := function(*plain, torch.get_num_threads()):
         check(status, name)
 

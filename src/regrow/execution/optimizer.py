@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from regrow.execution import native
-from regrow.execution.pattern import SparsePattern
 from regrow.execution.records import AdamWStep, SgdStep
+from regrow.support import Support
 
 
-def _pointers(pattern: SparsePattern, *tensors: Tensor | None) -> tuple[int | None, ...]:
-    positions = pattern.positions()
-    return *(None if t is None else t.data_ptr() for t in tensors), positions.data_ptr(), positions.numel()
+def _pointers(support: Support, *tensors: Tensor | None) -> tuple[int | None, ...]:
+    positions = support.positions
+    return *(None if t is None else native.address(t) for t in tensors), positions.data_ptr(), positions.numel()
 
 
 def _run(dtype: torch.dtype, steps: list[Any]) -> None:
@@ -31,19 +31,17 @@ def steps_natively(optimizer: Optimizer) -> bool:
     return type(optimizer) in _STEPS and getattr(optimizer, "grad_scale", None) is None
 
 
-def step_present(
-    optimizer: Optimizer, layers: Iterable[tuple[nn.Parameter, dict[str, Any], SparsePattern]]
-) -> list[bool]:
-    """What `optimizer.step()` would do to the present weights of these parameters, each with its group and pattern.
+def step_present(optimizer: Optimizer, layers: Iterable[tuple[nn.Parameter, dict[str, Any], Support]]) -> list[bool]:
+    """What `optimizer.step()` would do to the present weights of these parameters, each with its group and support.
 
     Returns which were updated; to the others nothing happened, as only torch can step them.
     """
     steps: dict[torch.dtype, list[Any]] = {}
     stepped, flags = [], []
-    for parameter, group, pattern in layers:
+    for parameter, group, support in layers:
         flags.append(_can_step(optimizer, parameter, group))
         if flags[-1]:
-            record = _STEPS[type(optimizer)](parameter, optimizer.state[parameter], group, pattern)
+            record = _STEPS[type(optimizer)](parameter, optimizer.state[parameter], group, support)
             steps.setdefault(parameter.dtype, []).append(record)
             stepped.append(parameter)
     for dtype, alike in steps.items():
@@ -64,25 +62,26 @@ def _plain(value: Any, parameter: nn.Parameter) -> bool:
     """Whether native code can walk a tensor beside the weight; counters and what is not a tensor do not matter."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return True
-    return value.is_contiguous() and value.dtype == parameter.dtype in native.SUFFIX and value.is_cpu
+    alike = value.shape == parameter.shape and value.dtype == parameter.dtype in native.SUFFIX
+    return alike and value.is_contiguous() and value.is_cpu
 
 
-def _sgd(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> SgdStep:
+def _sgd(weight: Tensor, state: dict[str, Any], group: dict[str, Any], support: Support) -> SgdStep:
     velocity = state.get("momentum_buffer")
     first = group["momentum"] != 0 and velocity is None
     if first:
         velocity = state["momentum_buffer"] = torch.zeros_like(weight, requires_grad=False)
     options = (group[key] for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"))
-    return SgdStep(*options, first, *_pointers(pattern, weight, weight.grad, velocity))
+    return SgdStep(*options, first, *_pointers(support, weight, weight.grad, velocity))
 
 
-def _adamw(weight: Tensor, state: dict[str, Any], group: dict[str, Any], pattern: SparsePattern) -> AdamWStep:
+def _adamw(weight: Tensor, state: dict[str, Any], group: dict[str, Any], support: Support) -> AdamWStep:
     if not state:
         state["step"] = torch.tensor(0.0)
         state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight, requires_grad=False) for _ in range(2))
     state["step"] += 1
     options = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], int(state["step"]), group["maximize"])
-    return AdamWStep(*options, *_pointers(pattern, weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
+    return AdamWStep(*options, *_pointers(support, weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
 
 
 _STEPS: dict[type, Callable[..., Any]] = {SGD: _sgd, AdamW: _adamw}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regrow.execution import native
 from regrow.execution.layout import empty_travel, to_travel
-from regrow.execution.pattern import SparsePattern
+from regrow.execution.pattern import SparsePattern, Window
 
 
 def map_size(x: Tensor) -> tuple[int, int]:
@@ -21,16 +21,16 @@ def map_size(x: Tensor) -> tuple[int, int]:
     return (x.shape[2], x.shape[3]) if x.dim() == 4 else (1, 1)
 
 
-def output_shape(x: Tensor, p: SparsePattern) -> tuple[int, ...]:
-    """Shape of the layer's output."""
+def output_shape(x: Tensor, channels: int, window: Window) -> tuple[int, ...]:
+    """Shape of the output of a layer with so many output channels."""
     if x.dim() == 2:
-        return x.shape[0], p.out_channels
-    return (x.shape[0], p.out_channels, *p.window.output_size(x.shape[2], x.shape[3]))
+        return x.shape[0], channels
+    return (x.shape[0], channels, *window.output_size(x.shape[2], x.shape[3]))
 
 
-def input_shape(grad: Tensor, p: SparsePattern, rows: int, cols: int) -> tuple[int, ...]:
-    """Shape of the layer's input, from a gradient of its output and the size of input maps."""
-    return (grad.shape[0], p.in_channels, rows, cols) if grad.dim() == 4 else (grad.shape[0], p.in_channels)
+def input_shape(grad: Tensor, channels: int, rows: int, cols: int) -> tuple[int, ...]:
+    """Shape of the input of a layer with so many input channels, from a gradient of its output and the size of input maps."""
+    return (grad.shape[0], channels, rows, cols) if grad.dim() == 4 else (grad.shape[0], channels)
 
 
 def bias_gradient(grad: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
     if bias is not None:
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
-    y, plan = empty_travel(output_shape(x, p), x), p.plan("forward", *map_size(x), x.dtype)
+    y, plan = empty_travel(output_shape(x, p.out_channels, p.window), x), p.plan("forward", *map_size(x), x.dtype)
     source, position, count, present = _weights(weight, p, x.dtype)
     native.call("forward", x.dtype, plan, to_travel(x), source, position, count, present, bias, y, x.shape[0])
     return y, present
@@ -55,7 +55,10 @@ def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, co
     _check_maps("grad", grad, p.out_channels, p)
     if grad.dim() == 4:
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
-    dx, plan = empty_travel(input_shape(grad, p, rows, cols), grad), p.plan("input_gradient", rows, cols, grad.dtype)
+    elif (rows, cols) != (1, 1):
+        raise ValueError(f"grad has shape {tuple(grad.shape)}, which maps of {rows} x {cols} pixels cannot have")
+    dx = empty_travel(input_shape(grad, p.in_channels, rows, cols), grad)
+    plan = p.plan("input_gradient", rows, cols, grad.dtype)
     source, position, count, present = _weights(weight, p, grad.dtype)
     native.call("forward", grad.dtype, plan, to_travel(grad), source, position, count, present, None, dx, grad.shape[0])
     return dx
@@ -76,17 +79,17 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to the positions of `dw`."""
     _check_maps("x", x, p.in_channels, p)
-    _check("grad", grad, output_shape(x, p), x.dtype)
+    _check("grad", grad, output_shape(x, p.out_channels, p.window), x.dtype)
     x, grad, (rows, cols) = to_travel(x), to_travel(grad), map_size(x)
     dx = dbias = into = onto = positions = None
     if present is not None:
-        _check("weight", present, (p.nnz,), x.dtype)
+        _check("weight", present, (p.support.nnz,), x.dtype)
         dx, into = empty_travel(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
     if dw is not None:
-        _check("out", dw, tuple(p.mask.shape), x.dtype)
+        _check("out", dw, tuple(p.shape), x.dtype)
         if not dw.is_contiguous():
             raise ValueError("out must be contiguous")
-        onto, positions = p.plan("weight_gradient", rows, cols, x.dtype), p.positions("weight_gradient")
+        onto, positions = p.plan("weight_gradient", rows, cols, x.dtype), p.reached.positions
     if wants_bias:
         dbias = x.new_empty(p.out_channels)
     count, pixels = 0 if positions is None else positions.numel(), grad.numel() // max(1, len(grad) * p.out_channels)
@@ -98,11 +101,11 @@ def backward(
 def _weights(weight: Tensor, p: SparsePattern, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, int, Tensor]:
     """Where the kernel finds weights: (source, positions of the present ones in it or None, their number, memory for them)."""
     if weight.dim() == 1:
-        _check("weight", weight, (p.nnz,), dtype)
+        _check("weight", weight, (p.support.nnz,), dtype)
         present = weight.contiguous()
         return present, None, 0, present
-    _check("weight", weight, tuple(p.mask.shape), dtype)
-    positions = p.positions()
+    _check("weight", weight, tuple(p.shape), dtype)
+    positions = p.support.positions
     return weight.contiguous(), positions, positions.numel(), weight.new_empty(positions.numel())
 
 
@@ -119,7 +122,7 @@ def _check_maps(name: str, x: Tensor, channels: int, p: SparsePattern) -> None:
             f"{name} must be float32 or float64 on the CPU, got {x.dtype} on {x.device}: call handle.densify() before you move or convert "
             "the model"
         )
-    linear = p.mask.dim() == 2
+    linear = len(p.shape) == 2
     if x.dim() not in ((2, 4) if linear else (4,)) or x.shape[1] != channels:
         expected = f"(N, {channels})" if linear else f"(N, {channels}, rows, cols)"
         raise ValueError(f"{name} has shape {tuple(x.shape)}, expected {expected}")

@@ -1,24 +1,23 @@
-"""A mask with its layer's geometry, as the lists that native kernels walk."""
+"""A layer's support with its geometry, as the lists that native kernels walk."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 import weakref
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regrow.execution import native
+from regrow.execution.operand import operand_of
 from regrow.execution.records import Geometry
-from regrow.marks import positions
+from regrow.support import Support
 
-_KEPT_PLANS = 8  # map sizes kept per pattern and pass
-_numbers = itertools.count()
-_patterns: weakref.WeakValueDictionary[int, SparsePattern] = weakref.WeakValueDictionary()
+_KEPT_PLANS = 24  # of map sizes, windows and passes of one support
 
 
 class NativePlan:
@@ -36,7 +35,8 @@ class NativePlan:
         into = ctypes.byref(self.pointer)
         native.call("plan_create", dtype, ctypes.byref(geometry), mask, rows, columns, input_gradient, into)
         self._as_parameter_ = self.pointer  # what ctypes passes
-        weakref.finalize(self, native.library().regrow_plan_free, self.pointer)
+        # Not at exit: a thread that still computes would read freed memory.
+        weakref.finalize(self, native.library().regrow_plan_free, self.pointer).atexit = False
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,15 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
+    def __post_init__(self) -> None:
+        positive = (*self.kernel, *self.stride, *self.dilation, self.groups)
+        if min(positive) < 1 or min(self.padding) < 0 or max(*positive, *self.padding) >= 2**31:
+            raise ValueError(f"kernel, stride, dilation and groups are positive, padding is not negative: got {self}")
+
     def output_size(self, rows: int, cols: int) -> tuple[int, int]:
         """Output map size for an input map; raises ValueError where the window does not fit."""
+        if rows < 1 or cols < 1:
+            raise ValueError(f"maps of {rows} x {cols} have no pixels")
         top, left, bottom, right = self.padding
         sizes = []
         for size, pad, axis in ((rows, top + bottom, 0), (cols, left + right, 1)):
@@ -62,105 +69,135 @@ class Window:
             sizes.append(room // self.stride[axis] + 1)
         return sizes[0], sizes[1]
 
+    def as_numbers(self) -> list[int]:
+        """The fields in a row: how torch operators are given them."""
+        return [*self.kernel, *self.stride, *self.padding, *self.dilation, self.groups]
 
-@dataclass(eq=False)
+    @staticmethod
+    def from_numbers(numbers: Sequence[int]) -> Window:
+        """The inverse of `as_numbers`."""
+        if len(numbers) != 11:
+            raise ValueError(f"a window has 11 numbers, got {len(numbers)}")
+        n = tuple(numbers)
+        return Window((n[0], n[1]), (n[2], n[3]), (n[4], n[5], n[6], n[7]), (n[8], n[9]), n[10])
+
+
+class _Plans:
+    """Native plans of one support, the youngest ones."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], NativePlan] = {}
+        self._lock = threading.Lock()
+
+    def of(
+        self, mask: Tensor, window: Window, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
+    ) -> NativePlan:
+        key = (window, input_gradient, rows, cols, dtype)
+        if (plan := self._found.get(key)) is not None:
+            return plan
+        with self._lock:
+            if key not in self._found:
+                if len(self._found) >= _KEPT_PLANS:
+                    del self._found[next(iter(self._found))]
+                geometry = _geometry(mask, window, rows, cols)
+                self._found[key] = NativePlan(geometry, mask.contiguous(), input_gradient, dtype)
+            return self._found[key]
+
+
+def _geometry(mask: Tensor, w: Window, rows: int, cols: int) -> Geometry:
+    out = w.output_size(rows, cols)
+    padded = max(rows + w.padding[0] + w.padding[2], cols + w.padding[1] + w.padding[3])
+    numbers = max(rows * cols, out[0] * out[1]) * max(mask.shape[0], mask.shape[1] * w.groups)
+    if max(padded, numbers) >= 2**31:  # kernels count them in 32 bits
+        raise ValueError(f"maps of {rows} x {cols} pixels are too large for sparse kernels: call handle.densify()")
+    sizes = (mask.shape[1] * w.groups, mask.shape[0], w.groups, rows, cols, *out)
+    return Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
+
+
+def _support(given: Tensor | Support, name: str) -> Support:
+    if isinstance(given, Support):
+        return given
+    if given.dtype != torch.bool or given.device.type != "cpu":
+        raise TypeError(f"{name} must be a bool tensor on the CPU, got {given.dtype} on {given.device}")
+    return Support(given.detach().clone(memory_format=torch.contiguous_format))
+
+
 class SparsePattern:
-    """Which weights of one layer exist, and the native lists for it, built when first needed.
+    """Which weights of one layer exist, where, and the native lists for it, built when first needed. It never changes.
 
     Args:
-        mask: bool, shaped like the layer's weight: (out, in), (out, in, k) or (out, in, kh, kw).
+        support: the present weights, in the shape of the layer's weight: (out, in), (out, in, k) or (out, in, kh, kw). A mask is copied.
         window: the layer's geometry.
-        gradient_mask: positions at which weight gradients are computed; None means `mask`. A superset serves methods
-            whose backward set is larger than their forward set.
+        reach: where weight gradients are computed; None means `support`. A superset serves methods whose backward set is larger than
+            their forward set.
     """
 
-    mask: Tensor
-    window: Window = field(default_factory=Window)
-    gradient_mask: Tensor | None = None
+    def __init__(
+        self, support: Tensor | Support, window: Window | None = None, reach: Tensor | Support | None = None
+    ) -> None:
+        self.support, self.window = _support(support, "mask"), window or Window()
+        self.reach = None if reach is None else _support(reach, "gradient_mask")
+        self.kept: dict[object, Any] = {}  # what users of the lists keep with them
+        _check_shape(self.shape, self.window)
+        if self.reached.shape != self.shape:
+            raise ValueError(f"gradient_mask has shape {tuple(self.reached.shape)}, expected {tuple(self.shape)}")
 
-    def __post_init__(self) -> None:
-        self._register()
-        self.update(self.mask, self.gradient_mask)
+    @property
+    def mask(self) -> Tensor:
+        """True where a weight exists."""
+        return self.support.mask
 
-    def _register(self) -> None:
-        self.number = next(_numbers)
-        self._lock = threading.Lock()
-        _patterns[self.number] = self
+    @property
+    def shape(self) -> torch.Size:
+        """Of the layer's weight."""
+        return self.support.shape
 
-    def update(self, mask: Tensor, gradient_mask: Tensor | None = None) -> None:
-        """Take new masks; lists are rebuilt at the next use."""
-        for name, m in (("mask", mask), ("gradient_mask", gradient_mask)):
-            if m is None:
-                continue
-            if m.dtype != torch.bool or m.device.type != "cpu":
-                raise TypeError(f"{name} must be a bool tensor on the CPU, got {m.dtype} on {m.device}")
-            if m.shape != self.mask.shape:
-                raise ValueError(f"{name} has shape {tuple(m.shape)}, expected {tuple(self.mask.shape)}")
-        if self.mask.numel() == 0 or self.mask.numel() >= 2**31:
-            raise ValueError(
-                f"a sparse layer needs between 1 and 2**31 - 1 weights, got shape {tuple(self.mask.shape)}"
-            )
-        self.mask = mask.detach().clone(memory_format=torch.contiguous_format)
-        self.gradient_mask = (
-            None if gradient_mask is None else gradient_mask.detach().clone(memory_format=torch.contiguous_format)
-        )
-        self.nnz = int(self.mask.sum())
-        self.gradient_nnz = self.nnz if gradient_mask is None else int(gradient_mask.sum())
-        self.derived: dict[object, Any] = {}  # what users of the lists keep with them; gone with the masks
-        self._plans: dict[tuple[str, int, int, torch.dtype], NativePlan] = {}
-        self._positions: dict[str, Tensor] = {}
+    @property
+    def reached(self) -> Support:
+        """Where weight gradients are computed."""
+        return self.support if self.reach is None else self.reach
 
     @property
     def out_channels(self) -> int:
         """Output channels or features."""
-        return self.mask.shape[0]
+        return self.shape[0]
 
     @property
     def in_channels(self) -> int:
         """Input channels or features over all groups."""
-        return self.mask.shape[1] * self.window.groups
+        return self.shape[1] * self.window.groups
 
-    def positions(self, use: str = "forward") -> Tensor:
-        """Flat indices of the present weights (for `weight_gradient`: of the gradient mask), int32, ascending."""
-        key, mask = "forward", self.mask
-        if use == "weight_gradient" and self.gradient_mask is not None:
-            key, mask = use, self.gradient_mask
-        if key not in self._positions:
-            self._positions[key] = positions(mask).to(torch.int32)
-        return self._positions[key]
+    def operands(self, use: str = "forward") -> tuple[Tensor | list[int] | None, ...]:
+        """What the torch operator for `forward`, `input_gradient` or `weight_gradient` takes of this pattern."""
+        layer = (list(self.shape), self.window.as_numbers())
+        if use == "weight_gradient":
+            return operand_of(self.reached), *layer
+        reach = None if self.reach is None else operand_of(self.reach)
+        return (operand_of(self.support), *([reach] if use == "forward" else []), *layer)
 
     def plan(self, use: str, rows: int, cols: int, dtype: torch.dtype) -> NativePlan:
         """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols, in one precision.
 
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
-        mask = self.mask
-        if use == "weight_gradient":
-            use, mask = ("forward", mask) if self.gradient_mask is None else (use, self.gradient_mask)
-        key = (use, rows, cols, dtype)
-        with self._lock:
-            if key not in self._plans:
-                if len(self._plans) >= 3 * _KEPT_PLANS:
-                    del self._plans[next(iter(self._plans))]
-                self._plans[key] = NativePlan(self._geometry(rows, cols), mask, use == "input_gradient", dtype)
-            return self._plans[key]
-
-    def _geometry(self, rows: int, cols: int) -> Geometry:
-        w = self.window
-        sizes = (self.in_channels, self.out_channels, w.groups, rows, cols, *w.output_size(rows, cols))
-        return Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
+        support = self.reached if use == "weight_gradient" else self.support
+        return support.derive(_Plans, _Plans).of(support.mask, self.window, use == "input_gradient", rows, cols, dtype)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"mask": self.mask, "window": self.window, "gradient_mask": self.gradient_mask}
+        return {"support": self.support, "window": self.window, "reach": self.reach}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        SparsePattern.__init__(self, **state)
 
 
-def pattern_of(number: int) -> SparsePattern:
-    """The live pattern with this number: how torch operators refer to one."""
-    try:
-        return _patterns[number]
-    except KeyError:
-        raise ValueError(f"no sparse pattern number {number} exists (any more)") from None
+def _check_shape(shape: torch.Size, window: Window) -> None:
+    """Refuse what kernels would read outside of."""
+    if not 0 < shape.numel() < 2**31 or len(shape) not in (2, 3, 4):
+        raise ValueError(
+            f"a sparse layer needs between 1 and 2**31 - 1 weights in 2 to 4 dimensions, got {tuple(shape)}"
+        )
+    kernel = (1, 1, *shape[2:])[-2:]
+    if window.kernel != kernel:
+        raise ValueError(f"a kernel of {window.kernel} does not fit weights of shape {tuple(shape)}")
+    if shape[0] % window.groups:
+        raise ValueError(f"{shape[0]} output channels cannot be split into {window.groups} groups")

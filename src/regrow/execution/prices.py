@@ -118,7 +118,7 @@ class Prices:
         """Milliseconds per present weight, over all calls of all modules that share the weight."""
         if not users:
             raise UnsupportedError(f"costs='measured': layer {layer.name} had no part in the first step; {_REMEDY}")
-        mask, reach = self._network.mask(layer), self._network.of(layer).reach
+        mask, reach = self._network.mask_and_reach(layer)
         price = 0.0
         for module, call in users:
             # A timing may come from the cache, of a mask about as dense: its own weights count.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regrow.execution import native
 from regrow.execution.context import Context, once_differentiable
-from regrow.execution.gradient import dense_weight_gradient, watched
+from regrow.execution.gradient import GradientBuffer, watched, whole_weight_gradient
 from regrow.execution.layers import Execution, SparseLinear, execution_of
 from regrow.execution.layout import empty_travel, to_travel
 from regrow.execution.pattern import NativePlan, SparsePattern
@@ -45,8 +45,10 @@ def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> TypeGuard[Spa
     if weight is None or execution is None:
         return False
     plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and weight.shape[1] == features
-    plain = plain and (bias is None or (bias.dtype == dtype and bias.numel() == weight.shape[0]))
-    return plain and execution.live and weight.shape == execution.pattern.mask.shape
+    plain = plain and (
+        bias is None or (bias.dtype == dtype and bias.shape == weight.shape[:1] and bias.is_contiguous())
+    )
+    return plain and execution.applies() and weight.shape == execution.pattern.shape
 
 
 def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
@@ -57,26 +59,28 @@ def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 class _Outline:
-    """What is the same in every pass of a stack while its masks last: looking it up costs as much as computing with it.
+    """What is the same in every pass of a stack while its supports last: looking it up costs as much as computing with it.
 
     A pass has one piece of memory for what it keeps: ``present`` weights and outputs ``y`` of the layers from the forward on, input
     gradients ``dx`` in the backward, each from a cache line's start on.
     """
 
     def __init__(self, patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> None:
-        self.patterns, self.samples = patterns, samples
-        self.masks = [pattern.mask for pattern in patterns]
+        self.samples = samples
+        # Supports, not patterns: the first pattern keeps this outline, and a circle would outlive its use.
+        self.supports = [(pattern.support, pattern.reach) for pattern in patterns]
         self.layers = (StackLayer * len(patterns))()
-        self._plans = [_enter_lists(self.layers[i], p, wants_input or i > 0, dtype) for i, p in enumerate(patterns)]
-        self.present = _places([pattern.nnz for pattern in patterns])
+        self._lists = [_enter_lists(self.layers[i], p, wants_input or i > 0, dtype) for i, p in enumerate(patterns)]
+        self.present = _places([pattern.support.nnz for pattern in patterns])
         maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
         self.y = _places(maps, self.present[-1])
         self.dx = _places(maps)
 
     def fits(self, patterns: list[SparsePattern], samples: int) -> bool:
-        """Whether masks and batch are still those."""
+        """Whether supports and batch are still those."""
         return samples == self.samples and all(
-            pattern.mask is mask for pattern, mask in zip(patterns, self.masks, strict=True)
+            pattern.support is support and pattern.reach is reach
+            for pattern, (support, reach) in zip(patterns, self.supports, strict=True)
         )
 
     def copy(self) -> ctypes.Array[StackLayer]:
@@ -85,23 +89,23 @@ class _Outline:
 
     def features(self, memory: Tensor, start: int, i: int) -> Tensor:
         """An array of layer i's size as travelling (samples, features)."""
-        features = self.patterns[i].out_channels
+        features = self.supports[i][0].shape[0]
         return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
 
 
-def _enter_lists(layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype) -> list[NativePlan]:
-    """Point a layer's record to its lists; returns the plans, which must live as long."""
-    positions, reached = pattern.positions(), pattern.positions("weight_gradient")
+def _enter_lists(layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype) -> list[NativePlan | Tensor]:
+    """Point a layer's record to its lists; returns what must live as long."""
+    present, reached = pattern.support.positions, pattern.reached.positions
     plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
     found = {
         name: pattern.plan(use, 1, 1, dtype) for name, use in plans.items() if wants_input or use != "input_gradient"
     }
     for name, plan in found.items():
         setattr(layer, name, plan.pointer)
-    layer.position, layer.count = positions.data_ptr(), positions.numel()
+    layer.position, layer.count = present.data_ptr(), present.numel()
     layer.gradient_position, layer.gradient_count = reached.data_ptr(), reached.numel()
     layer.outputs = pattern.out_channels
-    return list(found.values())
+    return [*found.values(), present, reached]
 
 
 def _places(sizes: Sequence[int], start: int = 0) -> list[int]:
@@ -110,7 +114,7 @@ def _places(sizes: Sequence[int], start: int = 0) -> list[int]:
 
 
 def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> _Outline:
-    kept, key = patterns[0].derived, (_Outline, len(patterns), wants_input, dtype)
+    kept, key = patterns[0].kept, (_Outline, len(patterns), wants_input, dtype)
     if (found := kept.get(key)) is None or not found.fits(patterns, samples):
         found = kept[key] = _Outline(patterns, samples, wants_input, dtype)
     return found
@@ -119,7 +123,8 @@ def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool, dty
 class _StackContext(Context, Protocol):
     saved_tensors: tuple[Tensor, ...]
     layers: ctypes.Array[StackLayer]
-    executions: list[Execution]
+    patterns: list[SparsePattern]
+    buffers: list[GradientBuffer]
     outline: _Outline
     memory: Tensor
     dense: list[bool]
@@ -130,18 +135,21 @@ class _StackFunction(torch.autograd.Function):
     def forward(ctx: _StackContext, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
         """The last layer's output."""
         x, samples, weights = to_travel(x), x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
-        outline = _outline([execution.pattern for execution in executions], samples, ctx.needs_input_grad[0], x.dtype)
+        # Once: another thread may update the topology meanwhile.
+        patterns = [execution.pattern for execution in executions]
+        outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
         y, memory, layers = empty_travel((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
         base, size = memory.data_ptr(), memory.element_size()
         for layer, weight, bias, present, out in zip(
             layers, weights, tensors[1::2], outline.present, outline.y, strict=False
         ):
-            layer.weight, layer.bias = weight.data_ptr(), None if bias is None else bias.data_ptr()
+            layer.weight, layer.bias = native.address(weight), None if bias is None else native.address(bias)
             layer.present, layer.y = base + present * size, base + out * size
         layers[-1].y = y.data_ptr()
         native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
         ctx.save_for_backward(x, *weights)
-        ctx.layers, ctx.executions, ctx.outline, ctx.memory = layers, executions, outline, memory
+        ctx.layers, ctx.patterns, ctx.outline, ctx.memory = layers, patterns, outline, memory
+        ctx.buffers = [execution.buffer for execution in executions]
         ctx.dense = [execution.dense for execution in executions]
         return y
 
@@ -150,24 +158,22 @@ class _StackFunction(torch.autograd.Function):
     def backward(ctx: _StackContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the input, and of each layer's weight and bias."""
         x, *weights = ctx.saved_tensors
-        grad, wanted, outline, layers = to_travel(grad), ctx.needs_input_grad, ctx.outline, ctx.layers
-        if not outline.fits([execution.pattern for execution in ctx.executions], x.shape[0]):
-            raise RuntimeError("the masks changed between forward and backward: run the forward pass again")
+        grad, wanted, outline = to_travel(grad), ctx.needs_input_grad, ctx.outline
+        layers = type(ctx.layers).from_buffer_copy(ctx.layers)  # a kept graph may be walked by two threads
         dx, inner = empty_travel(x.shape, x) if wanted[0] else None, x.new_empty(outline.dx[-1])
         base, size = inner.data_ptr(), inner.element_size()
         found: list[Tensor | None] = []
-        for i, (layer, execution) in enumerate(zip(layers, ctx.executions, strict=True)):
-            dw = execution.buffer.lend(weights[i]) if wanted[2 + 2 * i] and not ctx.dense[i] else None
+        for i, (layer, pattern, buffer) in enumerate(zip(layers, ctx.patterns, ctx.buffers, strict=True)):
+            lends = wanted[2 + 2 * i] and not ctx.dense[i]
+            dw = buffer.lend(weights[i], pattern.reached) if lends else None
             db = x.new_empty(layer.outputs) if wanted[3 + 2 * i] else None
             layer.dw, layer.dbias = None if dw is None else dw.data_ptr(), None if db is None else db.data_ptr()
             layer.dx = base + outline.dx[i - 1] * size if i else None if dx is None else dx.data_ptr()
             found += (dw, db)
         native.call("stack_backward", x.dtype, layers, len(layers), x, grad, outline.samples)
-        for i, execution in enumerate(ctx.executions):
-            if found[2 * i] is not None:
-                execution.buffer.written()
-            elif wanted[2 + 2 * i]:
+        for i, pattern in enumerate(ctx.patterns):
+            if found[2 * i] is None and wanted[2 + 2 * i]:
                 source = x if i == 0 else outline.features(ctx.memory, outline.y[i - 1], i - 1)
                 arrived = grad if i + 1 == len(layers) else outline.features(inner, outline.dx[i], i)
-                found[2 * i] = dense_weight_gradient(source, arrived, execution.pattern)
+                found[2 * i] = whole_weight_gradient(source, arrived, pattern)
         return dx, None, *found

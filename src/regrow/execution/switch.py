@@ -15,6 +15,7 @@ from regrow.execution.entrance import TravelConv2d
 from regrow.execution.explanation import Choice, Explanation
 from regrow.execution.layers import Execution, attach, execution_of, unsupported
 from regrow.execution.measure import Timer
+from regrow.execution.operand import watch
 from regrow.execution.optimizer import step_present, steps_natively
 from regrow.execution.reasons import explain
 from regrow.execution.travel import settle, travel
@@ -84,7 +85,8 @@ class Switch:
     def refresh(self) -> None:
         """Take the masks after a topology update."""
         for layer in self._sparse_layers():
-            self._sparse[layer.name].update(self.network.mask(layer), self.network.of(layer).reach)
+            sparse = self.network.of(layer)
+            self._sparse[layer.name].update(sparse.support, sparse.reach)
         if self.auto is not None:
             self.auto.masks_changed()
 
@@ -108,11 +110,11 @@ class Switch:
             return []
         worth = []
         for layer in self._sparse_layers():
-            sparse, pattern = self.network.of(layer), self._sparse[layer.name].pattern
-            if 2 * pattern.nnz <= pattern.mask.numel() and sparse.theta is None and sparse.is_clean:
-                worth.append((sparse, pattern))
-        flags = step_present(optimizer, [(sparse.parameter, sparse.group(), pattern) for sparse, pattern in worth])
-        stepped = [sparse for (sparse, _), done in zip(worth, flags, strict=True) if done]
+            sparse = self.network.of(layer)
+            if 2 * sparse.support.nnz <= sparse.support.numel and sparse.theta is None and sparse.is_clean:
+                worth.append(sparse)
+        flags = step_present(optimizer, [(each.parameter, each.group(), each.support) for each in worth])
+        stepped = [sparse for sparse, done in zip(worth, flags, strict=True) if done]
         for sparse in stepped:
             sparse.mark_clean()
         return stepped
@@ -172,18 +174,20 @@ class Switch:
         wanted = set(names)
         for layer in self.network.layers:
             if layer.name in wanted:
-                mask, reach = self.network.mask(layer), self.network.of(layer).reach
-                self._sparse[layer.name] = execution_of(layer.module) or attach(layer.module, mask, reach)
-                self._sparse[layer.name].update(mask, reach)
+                sparse = self.network.of(layer)
+                execution = execution_of(layer.module) or attach(layer.module, sparse.support, sparse.reach)
                 # Data parallelism lays its buckets of gradients out once, in the order of the weights.
                 if self.network.ranks.size == 1:
-                    self._sparse[layer.name].take_weight()
+                    execution.take_weight()
+                sparse.follow_layout()
+                execution.update(sparse.support, sparse.reach)
+                execution.fits = sparse.fits
+                watch(sparse.parameter, sparse)
+                self._sparse[layer.name] = execution
             elif layer.name in self._sparse:
                 self._sparse.pop(layer.name).detach()
                 self.network.of(layer).arrives_masked = None
-            else:
-                continue
-            self.network.of(layer).follow_layout()
+                self.network.of(layer).follow_layout()
         if self._model is None:
             return
         if wanted:

@@ -117,7 +117,9 @@ def take(files: RunFiles) -> Snapshot:
     shot.step = found[0]
     inputs = {} if dataset is None else _measure(shot, config, dataset)
     shot.rows = _rows(handle, shot.table, inputs)
-    shot.reach = {s.name.removesuffix(".weight"): _share(s.reach) for s in handle.parameters if s.reach is not None}
+    shot.reach = {
+        s.name.removesuffix(".weight"): _share(s.reach.mask) for s in handle.parameters if s.reach is not None
+    }
     return shot
 
 

@@ -25,9 +25,7 @@ class SparseTraffic:
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
         self.sent = self.dense = 0
-        self._masks = {id(sparse.parameter): sparse for sparse in handle.parameters}
-        self._indices: dict[int, Tensor] = {}
-        self._version = -1
+        self._sparse = {id(sparse.parameter): sparse for sparse in handle.parameters}
 
     def attach(self, model: nn.parallel.DistributedDataParallel) -> None:
         """Send the gradients of a wrapped model this way."""
@@ -35,14 +33,11 @@ class SparseTraffic:
 
     def present(self, parameter: Tensor) -> Tensor | None:
         """Flat positions of a sparse parameter's present entries; None for a dense one."""
-        if self._version != self.handle.updates:
-            self._indices, self._version = {}, self.handle.updates
-        sparse = self._masks.get(id(parameter))
+        sparse = self._sparse.get(id(parameter))
         if sparse is None or sparse.reach is not None:
             return None
-        if id(parameter) not in self._indices:
-            self._indices[id(parameter)] = positions(_storage_order(sparse.mask))
-        return self._indices[id(parameter)]
+        support = sparse.support
+        return support.derive("positions in storage", lambda: positions(_storage_order(support.mask)))
 
 
 def _exchange(traffic: SparseTraffic, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
