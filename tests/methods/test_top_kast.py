@@ -15,7 +15,7 @@ def run_of(penalty=0.0, every=1, **settings):
 def test_the_forward_set_is_the_top_share_and_the_backward_set_a_wider_one():
     run = run_of()
     assert run.weights[0][0].tolist() == [8.0, -7.0, 6.0] + [0.0] * 7
-    assert run.handle.parameters[0].reach[0].tolist() == [True] * 6 + [False] * 4
+    assert run.handle.parameters[0].reach.mask[0].tolist() == [True] * 6 + [False] * 4
 
 
 def test_only_the_backward_set_learns():
