@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from regrow import randomness
 from regrow.allowance import Allowance
 from regrow.errors import NonFiniteError, StateError
-from regrow.marks import count_of, positions
+from regrow.marks import count_of
 from regrow.methods.method import StepView
-from regrow.momentum import reset_slots, shaped_slots
+from regrow.moving import move_values
 from regrow.parameter import SparseParameter, momentum_scales
 from regrow.ranks import Ranks
 from regrow.scope import Layer, parameters_of
@@ -265,7 +265,8 @@ class SparseNetwork:
         if self.updates % self._journal_every == 0:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
-            self._write(view, mask, again, window_stays_open)
+            layer = self.layers[view.index]
+            move_values(self.of(layer), layer, view, mask, again, self.settings.method.grow, window_stays_open)
         self._replace((self.layers[view.index], mask) for view, mask in zip(update.layers, change.masks, strict=True))
         if update.targets is not None and self.settings.density_moves:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
@@ -291,26 +292,6 @@ class SparseNetwork:
         for listener in self.mask_listeners:
             listener()
 
-    def _write(self, view: LayerView, mask: Tensor, regrown: Tensor, window_stays_open: bool) -> None:
-        layer, grow = self.layers[view.index], self.settings.method.grow
-        sparse, old = self.of(layer), self.mask(layer)
-        lost, born = old & ~mask, mask & ~old
-        if sparse.theta is None:
-            seeds = sparse.moments.seeds() if grow is not None and grow.state == "seed" else None
-            if window_stays_open:
-                sparse.moments.keep(lost, layer.rows)
-            started = born | regrown if grow is not None and grow.just_pruned == "zero" else born
-            blank = started if seeds is None else born  # what was present has momentum of its own, better than a seed
-            slots = shaped_slots(sparse.optimizer, sparse.parameter)
-            seeds = None if seeds is None else _bands(seeds, layer)
-            reset_slots(_bands(slots, layer), lost, blank, mask & ~blank, seeds)
-            if "step_size" in slots:  # Rprop's: from zero it would take for ever to grow
-                layer.band(slots["step_size"]).masked_fill_(blank, float(sparse.group()["lr"]))
-            weight = layer.band(sparse.parameter.data)
-            gone, new = positions(lost), positions(started)
-            weight.put_(gone, weight.new_zeros(len(gone)))
-            weight.put_(new, self._first_values(view, new).to(weight))
-
     def _replace(self, masks: Iterable[tuple[Layer, Tensor]]) -> None:
         """Give parameters new supports: one each, also where several layers are bands of it."""
         fresh: dict[str, Tensor] = {}
@@ -319,12 +300,6 @@ class SparseNetwork:
             layer.band(fresh.setdefault(sparse.name, sparse.mask.clone())).copy_(mask)
         for name, mask in fresh.items():
             self._by_name[name].mask = mask
-
-    def _first_values(self, view: LayerView, new: Tensor) -> Tensor:
-        grow = self.settings.method.grow
-        if grow is None or not grow.value:
-            return torch.zeros(len(new))
-        return view.memory["sign"].take(new) * grow.value
 
     def _refresh_reach(self, update: Update) -> None:
         weighting = self.settings.method.weighting
@@ -406,10 +381,6 @@ class SparseNetwork:
             return [None] * len(views)
         means = [mean_momentum(view) for view in views]
         return [mean / sum(means) if sum(means) > 0 else 0.0 for mean in means]
-
-
-def _bands(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:
-    return {name: layer.band(tensor) for name, tensor in tensors.items()}
 
 
 def _regrown(change: Change) -> list[Tensor]:
