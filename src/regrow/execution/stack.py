@@ -93,7 +93,9 @@ class _Outline:
         return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
 
 
-def _enter_lists(layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype) -> list[NativePlan | Tensor]:
+def _enter_lists(
+    layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype
+) -> list[NativePlan | Tensor]:
     """Point a layer's record to its lists; returns what must live as long."""
     present, reached = pattern.support.positions, pattern.reached.positions
     plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
