@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from regrow.handle import Handle
     from regrow.methods import Method, register
     from regrow.scope import Scope
+    from regrow.shipping.freeze import freeze
+    from regrow.shipping.loading import load, save
     from regrow.topology.grow import Grow
     from regrow.topology.prune import Prune
     from regrow.topology.redistribute import Redistribute
@@ -33,6 +35,9 @@ _HOME = {
     "Method": "methods",
     "register": "methods",
     "Scope": "scope",
+    "freeze": "shipping.freeze",
+    "load": "shipping.loading",
+    "save": "shipping.loading",
     "Grow": "topology.grow",
     "Prune": "topology.prune",
     "Redistribute": "topology.redistribute",
@@ -50,10 +55,13 @@ __all__ = [
     "Redistribute",
     "Scope",
     "When",
+    "freeze",
     "handle_of",
     "list_methods",
+    "load",
     "needs",
     "register",
+    "save",
     "sparsify",
 ]
 

@@ -33,6 +33,7 @@ from regrow.ranks import Ranks
 from regrow.rounds import end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
+from regrow.shipping.freeze import Frozen, freeze
 from regrow.state import LoadWatcher, export_state, import_state
 from regrow.topology.journal import Record
 from regrow.topology.outcome import Outcome
@@ -310,6 +311,11 @@ class Handle:
         """
         if self.method.ends and not self.finished:
             self.trained.finish()
+
+    def freeze(self, example: Tensor | None = None) -> Frozen:
+        """End the method and give the network for inference alone, without optimizer, hooks or handle: :func:`regrow.freeze`."""
+        self.finish()
+        return freeze(self.model, {sparse.name: sparse.mask for sparse in self.parameters}, example)
 
     def _withhold(self, parameters: Iterable[nn.Parameter]) -> None:
         """Parameters without a gradient are skipped by every optimizer; they get it back after the step."""

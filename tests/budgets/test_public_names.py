@@ -15,14 +15,17 @@ NAMES = [
     "Redistribute",
     "Scope",
     "When",
+    "freeze",
     "handle_of",
     "list_methods",
+    "load",
     "needs",
     "register",
+    "save",
     "sparsify",
 ]
 HANDLE = [
-    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "finish", "finished", "initialise",
+    "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "finish", "finished", "freeze", "initialise",
     "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
     "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "penalty", "plan", "prune_rate", "rewind",
     "state_dict", "updates",

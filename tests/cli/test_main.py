@@ -56,6 +56,8 @@ OPTIONS = {
         "--out",
     ],
     "report": ["-h", "--help", "--out"],
+    "export": ["-h", "--help", "--to", "--values", "--dense", "--sparse-initialisers", "--quiet"],
+    "infer": ["-h", "--help", "--data", "--split", "--batch", "--threads", "--allow"],
     "doctor": ["-h", "--help"],
 }
 

@@ -28,6 +28,8 @@ COMMANDS: dict[str, str] = {
     "reproduce": "re-run a table or figure of the paper",
     "bench": "measure sparse execution against dense torch",
     "report": "write a run's report as one HTML file",
+    "export": "write a run's network to a file: sparse safetensors, ONNX, torch.export",
+    "infer": "answer a data set with an exported network; accuracy and times",
     "doctor": "show what this machine offers and what is missing",
 }
 

@@ -64,13 +64,18 @@ def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
         raise ConfigurationError(str(error)) from error
 
 
-def build_model(config: Config, form: Dataset | Form) -> nn.Module:
-    """The configured model, fitted to the data's shape and classes."""
+def model_options(config: Config, form: Dataset | Form) -> dict[str, Any]:
+    """Options of the configured model, with the data's shape and classes where it takes them."""
     options = {"num_classes": form.num_classes, "input_shape": form.shape, **config.model_options}
     known = models.info(config.model).options()
-    if known is not None:
-        options = {key: value for key, value in options.items() if key in known or key in config.model_options}
-    network = create_model(config, options)
+    if known is None:
+        return options
+    return {key: value for key, value in options.items() if key in known or key in config.model_options}
+
+
+def build_model(config: Config, form: Dataset | Form) -> nn.Module:
+    """The configured model, fitted to the data's shape and classes."""
+    network = create_model(config, model_options(config, form))
     # Sparse kernels read weights in ordinary order, and would copy others in every step.
     if config.channels_last and config.sparse.execution != "sparse" and any(p.ndim == 4 for p in network.parameters()):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

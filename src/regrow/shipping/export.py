@@ -1,0 +1,108 @@
+"""A run's newest checkpoint as a file: sparse safetensors, ONNX, or a torch.export program, by the ending of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regrow.config import Config
+from regrow.data import Dataset
+from regrow.errors import ConfigurationError, StateError, unknown
+from regrow.shipping.freeze import Frozen, freeze
+from regrow.shipping.loading import save
+from regrow.topology.journal import unpack
+from regrow.training.checkpoint import Checkpoints
+from regrow.training.setup import build_model, load_split, model_options
+from regrow.training.stored import read_config
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network with what is needed to ship it."""
+
+    network: nn.Module
+    masks: dict[str, Tensor]
+    config: Config
+    options: dict[str, Any]
+    step: int
+    shape: tuple[int, ...]
+
+    def example(self) -> Tensor:
+        """One input."""
+        return torch.zeros(1, *self.shape)
+
+    def frozen(self) -> Frozen:
+        """For inference."""
+        return freeze(self.network, self.masks, self.example())
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How to write: type of values, dense or sparse weights."""
+
+    values: str = "float32"
+    dense: bool = False
+    sparse_initialisers: bool = False
+
+
+def read_run(folder: Path) -> Trained:
+    """The newest checkpoint of a run."""
+    config = read_config(folder)
+    found = Checkpoints(folder / "checkpoints").latest()
+    if found is None:
+        raise StateError(f"{folder} has no checkpoint yet: train it first")
+    step, state = found
+    form: Dataset = load_split(config, config.data.test_split)
+    network = build_model(config, form)
+    network.load_state_dict(state["model"])
+    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    masks = {name: unpack(bits, shapes[name]) for name, bits in state["sparse"]["masks"].items()}
+    parameters = dict(network.named_parameters())
+    if any(bool(parameters[name][~mask].any()) for name, mask in masks.items()):
+        raise StateError(
+            f"weights of {folder} lie outside its masks: its method {config.sparse.method!r} trains more than them and must be ended "
+            "first (handle.finish())"
+        )
+    return Trained(network.eval(), masks, config, model_options(config, form), step, tuple(form.shape))
+
+
+def export_run(folder: Path, path: Path, wish: Wish) -> tuple[int, Frozen]:
+    """Write a run to a file; returns its size and the frozen network."""
+    if path.suffix not in WRITERS:
+        raise unknown("file format", path.suffix, WRITERS)
+    if wish.sparse_initialisers and path.suffix != ".onnx":
+        raise ConfigurationError(
+            "sparse initialisers belong to ONNX: leave the option out, or write to a name with .onnx"
+        )
+    if wish.values != "float32" and path.suffix != ".safetensors":
+        raise ConfigurationError(
+            f"--values {wish.values} belongs to .safetensors files: {path.suffix} files hold float32"
+        )
+    trained = read_run(folder)
+    frozen = trained.frozen()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[path.suffix](path, trained, frozen, wish)
+    return path.stat().st_size, frozen
+
+
+def _safetensors(path: Path, trained: Trained, frozen: Frozen, wish: Wish) -> None:
+    masks = {} if wish.dense else trained.masks
+    config = trained.config
+    data = config.data
+    about = {
+        "input_shape": list(trained.shape),
+        "method": config.sparse.method,
+        "step": trained.step,
+        "data": {"name": data.name, "mean": list(data.mean), "std": list(data.std), "image_size": data.image_size},
+    }
+    given = {"architecture": config.model, "options": trained.options, "values": wish.values, "about": about}
+    save(path, trained.network, masks, **given)  # type: ignore[arg-type]
+
+
+WRITERS: dict[str, Callable[[Path, Trained, Frozen, Wish], None]] = {".safetensors": _safetensors}
+"""By the ending of the file's name."""

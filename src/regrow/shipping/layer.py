@@ -1,0 +1,140 @@
+"""A sparse layer of a frozen network: present weights, where they are, bias, perhaps a ReLU; plain tensors and numbers, no autograd.
+
+`regrow::frozen_layer` is the operator that traced, compiled and exported programs call; they hold the tensors and load wherever regrow
+is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regrow.execution import native
+from regrow.execution.layers import window_of
+from regrow.execution.layout import empty_travel, to_ordinary, to_travel
+from regrow.execution.pattern import NativePlan, Window
+from regrow.marks import positions
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+FEW = 8
+"""From so many samples on, vectors of samples are full enough."""
+
+
+class FrozenLayer(nn.Module):
+    """A linear or convolutional layer that computes with its present weights only."""
+
+    values: Tensor
+    where: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, mask: Tensor, relu: bool = False) -> None:
+        super().__init__()
+        found = positions(mask)
+        self.register_buffer("values", layer.weight.detach().reshape(-1)[found].contiguous())
+        self.register_buffer("where", found.to(torch.int32))
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        self.shape = tuple(layer.weight.shape)
+        self.window, self.relu = window_of(layer), relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer, with its ReLU, on (..., features) or maps."""
+        linear, lifted = len(self.shape) == 2, len(self.shape) == 3
+        given = x.reshape(-1, x.shape[-1]) if linear and x.dim() != 2 else x[..., None, :] if lifted else x
+        y = self._compute(given)
+        if linear and x.dim() != 2:
+            return y.reshape(*x.shape[:-1], self.shape[0])
+        return y[..., 0, :] if lifted else y
+
+    def _compute(self, x: Tensor) -> Tensor:
+        numbers = list(self.shape), _numbers(self.window)
+        if not native.reads(x):
+            return torch.ops.regrow.frozen_layer(x, self.values, self.where, self.bias, *numbers, self.relu)
+        return compute(x, self.values, self.where, self.bias, *numbers, self.relu)
+
+    def extra_repr(self) -> str:
+        """Its size."""
+        return f"{self.shape}, {len(self.values):,} of {math.prod(self.shape):,} weights{', ReLU' if self.relu else ''}"
+
+
+def compute(
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+) -> Tensor:
+    """The layer on features or maps, in the layout that suits the number of samples."""
+    geometry = Window(*_pairs(window))
+    rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
+    y = empty_travel(_output_shape(x, shape, geometry), x)
+    plan = _plan(where, tuple(shape), geometry, rows, cols)
+    native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0])
+    return y.relu_() if relu else y
+
+
+_lock = threading.Lock()
+_plans: dict[tuple[Any, ...], tuple[Tensor, NativePlan]] = {}
+_KEPT = 1024
+
+
+def _plan(where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int) -> NativePlan:
+    """The native lists of a layer for maps of one size.
+
+    Found by the address of ``where``, which is kept with them so that nothing else can come to lie there.
+    """
+    key = (where.data_ptr(), where._version, len(where), shape, window, rows, cols)
+    with _lock:
+        if key not in _plans:
+            if len(_plans) >= _KEPT:
+                del _plans[next(iter(_plans))]
+            mask = torch.zeros(math.prod(shape), dtype=torch.bool)
+            mask[where.long()] = True
+            sizes = [shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols)]
+            geometry = [*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation]
+            _plans[key] = where, NativePlan(geometry, mask, input_gradient=False)
+        return _plans[key][1]
+
+
+def _output_shape(x: Tensor, shape: list[int], window: Window) -> tuple[int, ...]:
+    return (x.shape[0], shape[0], *(() if x.dim() == 2 else window.output_size(x.shape[2], x.shape[3])))
+
+
+def _numbers(window: Window) -> list[int]:
+    return [*window.kernel, *window.stride, *window.padding, *window.dilation, window.groups]
+
+
+def _pairs(numbers: list[int]) -> tuple[Any, ...]:
+    a, b, c, d, *rest = numbers
+    return (a, b), (c, d), tuple(rest[:4]), tuple(rest[4:6]), rest[6]
+
+
+_library = torch.library.Library("regrow", "FRAGMENT")
+_library.define(
+    "frozen_layer(Tensor x, Tensor values, Tensor where, Tensor? bias, int[] shape, int[] window, bool relu) -> Tensor"
+)
+
+
+def _frozen_layer(
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+) -> Tensor:
+    _check(values, where, bias, shape)
+    return to_ordinary(compute(x, values, where, bias, shape, window, relu))
+
+
+def _check(values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int]) -> None:
+    """A program from elsewhere may hold anything, and kernels trust what they are given."""
+    fits = where.dtype == torch.int32 and where.shape == values.shape == (values.numel(),)
+    if not fits or (bias is not None and bias.shape != (shape[0],)):
+        raise ValueError(f"values, their positions and the bias do not fit a weight of shape {tuple(shape)}")
+    if len(where) and (int(where.min()) < 0 or int(where.max()) >= math.prod(shape) or bool((where.diff() <= 0).any())):
+        raise ValueError(f"positions of weights do not rise inside a weight of shape {tuple(shape)}")
+
+
+_library.impl("frozen_layer", _frozen_layer, "CPU")
+
+
+@torch.library.register_fake("regrow::frozen_layer", lib=_library)
+def _(
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+) -> Tensor:
+    return x.new_empty(_output_shape(x, shape, Window(*_pairs(window))))

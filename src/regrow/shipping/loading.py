@@ -1,0 +1,87 @@
+"""`save` a trained sparse network to a file, `load` it for inference or as an ordinary model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regrow.errors import ConfigurationError
+from regrow.handle import Handle
+from regrow.scope import unwrap
+from regrow.shipping import architecture as architectures
+from regrow.shipping import file
+from regrow.shipping.freeze import freeze_in_place
+from regrow.shipping.graph import plain_copy
+
+
+def save(
+    path: str | Path,
+    model: nn.Module | Handle,
+    masks: Mapping[str, Tensor] | None = None,
+    *,
+    architecture: str | type[nn.Module] | None = None,
+    options: Mapping[str, Any] | None = None,
+    values: str = "float32",
+    about: Mapping[str, Any] | None = None,
+) -> int:
+    """Write a sparse file; returns its size in bytes.
+
+    Args:
+        path: where to.
+        model: the trained network, or its handle.
+        masks: of its sparse weights by parameter name; a handle brings its own.
+        architecture: how to build it again: a name of regrow's registry, `timm:NAME`, or its class; None: whoever loads it passes it.
+        options: of that name, or keyword arguments of that class; plain values.
+        values: `float32`, `bfloat16` or `float16`, for matrices.
+        about: more facts, plain values; `input_shape` (one sample) lets more be folded when the file is loaded.
+    """
+    if isinstance(model, Handle):
+        masks = {sparse.name: sparse.mask for sparse in model.parameters} if masks is None else masks
+        model = model.model
+    if masks is None:
+        raise ConfigurationError(
+            "save needs the masks of the model's sparse weights, or its handle in place of the model"
+        )
+    entry = None
+    if isinstance(architecture, str):
+        entry = architectures.registry_entry(architecture, options or {})
+    elif architecture is not None:
+        entry = architectures.class_entry(architecture, options or {})
+    return file.write(Path(path), file.store(unwrap(model).state_dict(), masks, entry, about, values))
+
+
+def load(
+    path: str | Path, dense: bool = False, *, model: nn.Module | None = None, allow: Collection[str] = ()
+) -> nn.Module:
+    """The network of a sparse file: for inference on sparse kernels, or (``dense``) as the ordinary model it was.
+
+    Args:
+        path: of the file.
+        dense: give the architecture itself with ordinary weights, zero where none is present.
+        model: a network of the file's architecture, in place of what the file names; it is copied.
+        allow: import paths of classes (`"package.module:Class"`) that a file may name; nothing else is imported on a file's behalf.
+
+    Raises:
+        StateError: the file is damaged, inconsistent, or of another network; nothing of it was used.
+    """
+    stored = file.read(Path(path))
+    network = architectures.build(stored.architecture, allow) if model is None else plain_copy(model)
+    state, masks = stored.state_dict()
+    network = architectures.fill(network, state)
+    return network if dense else freeze_in_place(network, masks, _example(stored), check=model is not None)
+
+
+def _example(stored: file.Stored) -> Tensor | None:
+    """Zeros of the shape that the file states for one input, if it does."""
+    shape = stored.about.get("input_shape")
+    if (
+        not isinstance(shape, list)
+        or not 0 < len(shape) <= 4
+        or not all(type(n) is int and 0 < n <= 4096 for n in shape)
+    ):
+        return None
+    return torch.zeros(1, *shape)
