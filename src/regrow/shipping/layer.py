@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from regrow.execution import native
 from regrow.execution.layers import window_of
 from regrow.execution.layout import empty_travel, to_ordinary, to_travel
 from regrow.execution.pattern import NativePlan, Window
+from regrow.execution.records import Geometry
 from regrow.marks import positions
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -67,7 +69,7 @@ def compute(
     geometry = Window(*_pairs(window))
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
     y = empty_travel(_output_shape(x, shape, geometry), x)
-    plan = _plan(where, tuple(shape), geometry, rows, cols)
+    plan = _plan(where, tuple(shape), geometry, rows, cols, x.dtype)
     native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0])
     return y.relu_() if relu else y
 
@@ -77,22 +79,29 @@ _plans: dict[tuple[Any, ...], tuple[Tensor, NativePlan]] = {}
 _KEPT = 1024
 
 
-def _plan(where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int) -> NativePlan:
+def _plan(
+    where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int, dtype: torch.dtype
+) -> NativePlan:
     """The native lists of a layer for maps of one size.
 
     Found by the address of ``where``, which is kept with them so that nothing else can come to lie there.
     """
-    key = (where.data_ptr(), where._version, len(where), shape, window, rows, cols)
+    key = (where.data_ptr(), where._version, len(where), shape, window, rows, cols, dtype)
     with _lock:
         if key not in _plans:
             if len(_plans) >= _KEPT:
                 del _plans[next(iter(_plans))]
-            mask = torch.zeros(math.prod(shape), dtype=torch.bool)
-            mask[where.long()] = True
-            sizes = [shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols)]
-            geometry = [*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation]
-            _plans[key] = where, NativePlan(geometry, mask, input_gradient=False)
+            sizes = (shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols))
+            geometry = Geometry(*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation)
+            _plans[key] = where, NativePlan(geometry, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
         return _plans[key][1]
+
+
+def rows_and_columns(where: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Where each output's weights begin (int64, one more than outputs), and each weight's place among its output's (int32)."""
+    columns = math.prod(shape[1:])
+    starts = torch.searchsorted(where, torch.arange(shape[0] + 1, dtype=torch.int64) * columns)
+    return starts, where.remainder(columns)
 
 
 def _output_shape(x: Tensor, shape: list[int], window: Window) -> tuple[int, ...]:
