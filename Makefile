@@ -57,9 +57,8 @@ test-deep: lint native-test  ## everything, long sweeps included
 soak: setup  ## search for faults for MINUTES=10: kills, damage, hostile files; counts add up in runs/soak.json
 	$(ONE_THREAD) $(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-demo: $(CORE)  ## train LeNet-300-100 on MNIST digits with 5% of its weights and write a report
-	$(BIN)/regrow train demo --out runs/demo
-	$(BIN)/regrow report runs/demo
+demo: $(CORE)  ## dense and sparse side by side on handwritten digits: table and report
+	$(BIN)/regrow demo --out runs/demo
 
 bench: $(CORE)  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py

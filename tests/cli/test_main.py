@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 # Frozen on purpose: a new command or option is a promise to users. Change this list only with the documentation.
 OPTIONS = {
+    "demo": ["-h", "--help", "--out", "--sample", "--max-steps"],
     "train": ["-h", "--help", "--out", "--list", "--show"],
     "evaluate": ["-h", "--help", "--split"],
     "data": ["-h", "--help", "--root"],

@@ -51,7 +51,10 @@ def test_plain_lines(data, tmp_path):
     assert all("prune rate" in line and "%" in line for line in lines if line.startswith("  update"))
     assert all(("images/s" in line) == (" train " in line) for line in lines if line.startswith("epoch"))
     assert "test error" in text
-    assert lines[-1].endswith("images/s (median), masked execution")
+    (speed,) = (number for number, line in enumerate(lines) if line.endswith("images/s (median), masked execution"))
+    assert lines[speed + 1] == f"the run is in {tmp_path}; next:"
+    assert f"  regrow evaluate {tmp_path}" in lines[speed:]
+    assert any("--execution auto" in line for line in lines[speed:]) == native.available()
 
 
 def record(count, moved=()):

@@ -19,6 +19,7 @@ from regrow.errors import RegrowError, RegrowWarning
 INTERRUPTED = 130
 UNREAD = 141
 COMMANDS: dict[str, str] = {
+    "demo": "dense and sparse side by side on handwritten digits, in two minutes",
     "train": "train a network; the same command again resumes",
     "evaluate": "test a finished or running run",
     "data": "list, fetch and check data sets",

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from regrow.config import Config, to_toml
 from regrow.errors import MissingPackageError
+from regrow.execution import available
 from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
 from regrow.training.run import Run
@@ -80,12 +81,25 @@ class PlainView:
         self.console.print(table)
         if run.step > run.began_at:
             self._say(f"{result['images_per_second']:,.0f} images/s (median), {result['execution']} execution")
+        self._say(next_steps(self.folder, result))
 
     def close(self) -> None:
         """Nothing to close."""
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def next_steps(folder: Path, result: dict[str, Any]) -> str:
+    """Where a finished run lies, and what to do with it."""
+    lines = [
+        f"the run is in {folder}; next:",
+        f"  regrow report {folder}    # one HTML page",
+        f"  regrow evaluate {folder}",
+    ]
+    if result["execution"] == "masked" and result["density"] < 1 and available():
+        lines.append("  --execution auto    # may be faster: dense or sparse kernels, layer by layer, as measured")
+    return "\n".join(lines)
 
 
 def update_lines(record: Record, width: int) -> list[str]:

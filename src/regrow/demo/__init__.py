@@ -1,0 +1,1 @@
+"""The point in two minutes: dense and sparse side by side on handwritten digits."""

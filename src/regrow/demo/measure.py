@@ -1,0 +1,76 @@
+"""What the table compares: error, weights, time of a step, memory, size of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regrow import models
+from regrow.bench import masks
+from regrow.bench.arms import batch_of
+from regrow.bench.memory import peak_mb
+from regrow.bench.train import TrainResult, Window, measure
+from regrow.config import Config
+from regrow.demo.pairs import Pair
+from regrow.momentum import window_length
+from regrow.shipping import file as shipped
+from regrow.topology.journal import unpack
+from regrow.training.checkpoint import Checkpoints
+
+_ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    network: str
+    arm: str
+    error: float
+    weights: int
+    step_ms: float
+    peak_mb: float | None
+    file_bytes: int
+
+
+def rows(pair: Pair, folders: dict[str, Path], results: dict[str, dict[str, Any]]) -> list[Row]:
+    """Both lines of a network whose runs are finished; writes the file to ship into each run's folder."""
+    times = _times(pair.sparse, folders["sparse"])
+    step_ms = {"dense": times.dense_step_ms, "sparse": times.epoch_ms or times.native_step_ms}
+    memory = {"dense": times.dense_setting, "sparse": "sparse"}
+    return [
+        Row(
+            pair.title,
+            arm,
+            results[arm]["test_error"],
+            results[arm]["nonzeros"],
+            step_ms[arm],
+            _memory(config, memory[arm], folders["sparse"]),
+            _ship(folders[arm]),
+        )
+        for arm, config in pair.arms.items()
+    ]
+
+
+def _times(config: Config, folder: Path) -> TrainResult:
+    """A whole step with the masks that were trained, dense at its fastest, in turns; growth windows are counted in."""
+    model = models.create(config.model, seed=config.seed)
+    interval = config.sparse.update_every
+    open_steps = window_length(config.optimizer.momentum, config.sparse.window_tolerance, interval)
+    batch = batch_of(config.model, config.data.batch)
+    chosen, window = masks.of_run(folder, model), Window(open_steps, interval)
+    return measure(config.model, model, batch, chosen, _ROUNDS, window=window, compile=False)
+
+
+def _memory(config: Config, name: str, masked_by: Path) -> float | None:
+    arm = {"model": config.model, "batch": config.data.batch, "name": name, "masks": str(masked_by)}
+    return peak_mb({**arm, "threads": config.threads})
+
+
+def _ship(folder: Path) -> int:
+    found = Checkpoints(folder / "checkpoints").latest()
+    assert found is not None, "a finished run has a checkpoint"
+    state, packed = found[1]["model"], found[1]["sparse"]["masks"]
+    present = {name: unpack(bits, state[name].shape) for name, bits in packed.items()}
+    return shipped.write(folder / "model.safetensors", shipped.store(state, present))

@@ -1,0 +1,51 @@
+"""What the demo trains: two small networks, each dense and with a twentieth of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from regrow.config import Config, Schedule, Sparse
+from regrow.presets import PRESETS
+
+DENSITY = 0.05
+_TITLES = {"lenet300": "LeNet-300-100", "lenet5": "LeNet-5-Caffe"}
+# Epochs of the whole training set, and of the sample, which is a tenth of it or less.
+_EPOCHS = {"lenet300": (5, 40), "lenet5": (2, 16)}
+# Short runs: rare updates leave most steps outside growth windows; a rate at which few weights learn from the start.
+_UPDATES, _LEARNING_RATE = 4, 0.05
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One network, dense and sparse, otherwise trained alike."""
+
+    title: str
+    dense: Config
+    sparse: Config
+
+    @property
+    def arms(self) -> dict[str, Config]:
+        """Both by name."""
+        return {"dense": self.dense, "sparse": self.sparse}
+
+
+def pairs(data: str, images: int, execution: str = "sparse", steps: int = 0) -> list[Pair]:
+    """The demo's networks on a data set with so many training images; ``steps`` above 0 ends each run early."""
+    return [_pair(model, data, images, execution, steps) for model in _TITLES]
+
+
+def _pair(model: str, data: str, images: int, execution: str, steps: int) -> Pair:
+    preset = PRESETS[f"mnist-{model}"]
+    epochs = _EPOCHS[model][data == "mnist-sample"]
+    base = replace(
+        preset,
+        epochs=epochs,
+        max_steps=steps,
+        threads=1,
+        data=replace(preset.data, name=data),
+        optimizer=replace(preset.optimizer, lr=_LEARNING_RATE),
+        schedule=Schedule("cosine"),
+    )
+    total = steps or epochs * images // base.data.batch
+    sparse = Sparse(density=DENSITY, execution=execution, update_every=max(1, total // _UPDATES))
+    return Pair(_TITLES[model], replace(base, sparse=Sparse(method="dense", density=1.0)), replace(base, sparse=sparse))

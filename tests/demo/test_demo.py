@@ -1,0 +1,85 @@
+"""The demo trains both arms of both networks, compares what was measured, and names what to type next."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from regrow.bench import memory
+from regrow.cli.main import main
+from regrow.data import FetchError
+from regrow.demo import main as demo
+from regrow.demo import measure, show
+from regrow.demo.measure import Row
+from regrow.demo.pairs import DENSITY, pairs
+from regrow.execution import native
+from regrow.shipping import file as shipped
+
+ROWS = [
+    Row("LeNet", "dense", 1.5, 266_200, 1.2, 80.0, 1_066_400),
+    Row("LeNet", "sparse", 2.0, 13_310, 0.4, None, 80_000),
+]
+
+
+@pytest.mark.parametrize(("data", "images"), [("mnist", 55_000), ("mnist-sample", 4_000)])
+def test_arms_differ_in_their_sparse_part_alone(data, images):
+    for pair in pairs(data, images):
+        assert pair.dense.data.name == data
+        assert pair.dense.sparse.method == "dense"
+        assert (pair.sparse.sparse.density, pair.sparse.sparse.execution) == (DENSITY, "sparse")
+        steps = pair.sparse.epochs * images // pair.sparse.data.batch
+        assert pair.sparse.sparse.update_every == steps // 4, "four updates in the run"
+        assert pair.dense.optimizer == pair.sparse.optimizer
+        assert (pair.dense.schedule, pair.dense.epochs) == (pair.sparse.schedule, pair.sparse.epochs)
+
+
+def test_sentences_compare_the_rows():
+    *_, last = show.sentences(ROWS, "digits", "a processor")
+    assert last == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, error +0.50 points."
+
+
+def test_without_mnist_the_sample_is_taken_and_said(monkeypatch):
+    def fails(name):
+        raise FetchError("no network")
+
+    monkeypatch.setattr(demo, "get", fails)
+    data, note = demo._data()
+    assert data == "mnist-sample"
+    assert "cannot be fetched now" in note
+    monkeypatch.setattr(demo, "get", lambda name: None)
+    assert demo._data()[0] == "mnist"
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels not built")
+def test_the_demo_as_a_whole(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(measure, "_ROUNDS", 1)
+    measured = []
+    monkeypatch.setattr(measure, "peak_mb", lambda arm: measured.append(memory.build(arm)) or 5.0)
+    assert main(["demo", "--sample", "--max-steps", "8", "--out", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert len(measured) == 4
+    for model in ("lenet300", "lenet5"):
+        sizes = {}
+        for arm in ("dense", "sparse"):
+            folder = tmp_path / f"{model}-{arm}"
+            result = json.loads((folder / "result.json").read_text())
+            assert f"{result['test_error']:.2f}%" in output
+            assert f"{result['nonzeros']:,}" in output
+            assert (folder / "report.html").is_file()
+            sizes[arm] = (folder / "model.safetensors").stat().st_size
+            assert f"{sizes[arm] / 1000:,.0f} kB" in output
+            state, masks = shipped.read(folder / "model.safetensors").state_dict()
+            matrices = {
+                name: masks.get(name, torch.ones_like(weight)) for name, weight in state.items() if weight.dim() > 1
+            }
+            assert sum(int(mask.sum()) for mask in matrices.values()) == result["nonzeros"]
+        assert result["execution"] == "sparse", "on the kernels"
+        assert sizes["sparse"] < sizes["dense"] / 10
+    page = (tmp_path / "index.html").read_text()
+    for link in re.findall(r'href="(\w[^":]*)"', page):
+        assert (tmp_path / link).is_file()
+    for command in re.findall(r"^  (regrow [a-z]+)", output, re.MULTILINE):
+        assert command in page
+    assert str(tmp_path / "index.html") in output
