@@ -44,7 +44,7 @@ def test_a_killed_run_goes_on_as_it_had_decided(end, tmp_path, monkeypatch):
             Run(config, tmp_path / "run", view=view).train()
     first, second = views
     assert first.used[1] is not None
-    assert min(second.used) == 2, "the checkpoint of the decision is the newest"
+    assert 2 <= min(second.used) <= end, "resumed from the checkpoint of a decision"
     assert all(second.used[step] == first.used[step] for step in set(first.used) & set(second.used))
     saved = [state for _, state in [Checkpoints(tmp_path / "run" / "checkpoints").latest()]]
     assert saved[0]["sparse"]["execution"]["decision"] is not None
