@@ -12,7 +12,7 @@ import torch
 
 from regrow.execution import SparsePattern, Window, native, passes, records
 from regrow.execution.native import NativeError
-from regrow.execution.pattern import NativePlan
+from regrow.execution.pattern import NativePlan, Plans, geometry_of
 
 BOTH_COMPUTE = """
 import torch, regrow
@@ -105,10 +105,11 @@ def test_plans_from_rows_and_columns_are_those_from_masks(use):
         )
 
     expected = result()
-    plan = NativePlan(pattern._geometry(9, 9), (rows, columns), use == "input_gradient", torch.float32)
-    pattern._plans = {(use, 9, 9, torch.float32): plan}
+    backward, plans = use == "input_gradient", pattern.support.derive(Plans, Plans)
+    plan = NativePlan(geometry_of(pattern.mask, pattern.window, 9, 9), (rows, columns), backward, torch.float32)
+    plans._found = {(pattern.window, backward, 9, 9, torch.float32): plan}
     assert torch.equal(result(), expected)
-    assert list(pattern._plans.values()) == [plan]
+    assert list(plans._found.values()) == [plan]
 
 
 @built

@@ -82,7 +82,7 @@ class Window:
         return Window((n[0], n[1]), (n[2], n[3]), (n[4], n[5], n[6], n[7]), (n[8], n[9]), n[10])
 
 
-class _Plans:
+class Plans:
     """Native plans of one support, the youngest ones."""
 
     def __init__(self) -> None:
@@ -92,6 +92,7 @@ class _Plans:
     def of(
         self, mask: Tensor, window: Window, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
     ) -> NativePlan:
+        """The plan of one pass, made when first asked for."""
         key = (window, input_gradient, rows, cols, dtype)
         if (plan := self._found.get(key)) is not None:
             return plan
@@ -99,12 +100,13 @@ class _Plans:
             if key not in self._found:
                 if len(self._found) >= _KEPT_PLANS:
                     del self._found[next(iter(self._found))]
-                geometry = _geometry(mask, window, rows, cols)
+                geometry = geometry_of(mask, window, rows, cols)
                 self._found[key] = NativePlan(geometry, mask.contiguous(), input_gradient, dtype)
             return self._found[key]
 
 
-def _geometry(mask: Tensor, w: Window, rows: int, cols: int) -> Geometry:
+def geometry_of(mask: Tensor, w: Window, rows: int, cols: int) -> Geometry:
+    """A layer on input maps of rows x cols, as native code wants it."""
     out = w.output_size(rows, cols)
     padded = max(rows + w.padding[0] + w.padding[2], cols + w.padding[1] + w.padding[3])
     numbers = max(rows * cols, out[0] * out[1]) * max(mask.shape[0], mask.shape[1] * w.groups)
@@ -181,7 +183,7 @@ class SparsePattern:
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
         support = self.reached if use == "weight_gradient" else self.support
-        return support.derive(_Plans, _Plans).of(support.mask, self.window, use == "input_gradient", rows, cols, dtype)
+        return support.derive(Plans, Plans).of(support.mask, self.window, use == "input_gradient", rows, cols, dtype)
 
     def __getstate__(self) -> dict[str, object]:
         return {"support": self.support, "window": self.window, "reach": self.reach}
