@@ -11,7 +11,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint native-test cross-test test test-deep soak demo bench wheel clean
+.PHONY: help setup lint native-test cross-test test test-deep soak demo bench docs wheel clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ demo: $(CORE)  ## dense and sparse side by side on handwritten digits: table and
 
 bench: $(CORE)  ## what masking and topology updates cost
 	$(BIN)/python benchmarks/overhead.py
+
+docs: $(CORE)  ## build the documentation site into site/
+	@echo "$(call extra,docs)" | $(INSTALL) -r /dev/stdin
+	$(BIN)/python -m docs.tools.build
 
 wheel: $(BIN)/python  ## build sdist and wheel into dist/ and try the wheel in an environment of its own
 	@echo "$(call extra,release)" | $(INSTALL) -r /dev/stdin

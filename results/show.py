@@ -25,7 +25,7 @@ from regrow.experiments.rows import learned, read_runs
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
 HOME = Path(__file__).parent
-PAGES = ("results", "benchmarks", "growth_window", "execution")
+PAGES = ("results", "probes", "benchmarks", "growth_window", "execution")
 DOCUMENTS = (HOME.parent / "README.md", *(HOME.parent / "docs" / f"{page}.md" for page in PAGES))
 HEADER = (
     "model",

@@ -1,4 +1,4 @@
-"""What the demo trains: two small networks, each dense and with a twentieth of its weights."""
+"""What the demo trains: two small networks, each dense and with a tenth of its weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from regrow.config import Config, Schedule, Sparse
 from regrow.presets import PRESETS
 
-DENSITY = 0.05
+DENSITY = 0.1
 _TITLES = {"lenet300": "LeNet-300-100", "lenet5": "LeNet-5-Caffe"}
 # Epochs of the whole training set, and of the sample, which is a tenth of it or less.
-_EPOCHS = {"lenet300": (5, 40), "lenet5": (2, 16)}
-# Short runs: rare updates leave most steps outside growth windows; a rate at which few weights learn from the start.
-_UPDATES, _LEARNING_RATE = 4, 0.05
+_EPOCHS = {"lenet300": (10, 60), "lenet5": (2, 16)}
+# Rare updates leave most steps of a short run outside growth windows. LeNet-5-Caffe may collapse at 0.1.
+_UPDATES, _LEARNING_RATE = {"lenet300": 10, "lenet5": 4}, {"lenet300": 0.1, "lenet5": 0.05}
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def _pair(model: str, data: str, images: int, execution: str, steps: int) -> Pai
         max_steps=steps,
         threads=1,
         data=replace(preset.data, name=data),
-        optimizer=replace(preset.optimizer, lr=_LEARNING_RATE),
+        optimizer=replace(preset.optimizer, lr=_LEARNING_RATE[model]),
         schedule=Schedule("cosine"),
     )
     total = steps or epochs * images // base.data.batch
-    sparse = Sparse(density=DENSITY, execution=execution, update_every=max(1, total // _UPDATES))
+    sparse = Sparse(density=DENSITY, execution=execution, update_every=max(1, total // _UPDATES[model]))
     return Pair(_TITLES[model], replace(base, sparse=Sparse(method="dense", density=1.0)), replace(base, sparse=sparse))

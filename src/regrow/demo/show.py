@@ -12,14 +12,14 @@ from rich.table import Table
 from regrow.demo.measure import Row
 from regrow.report import html
 
-HEAD = ("network", "training", "weights", "error", "ms per step", "peak MB", "file")
+HEAD = ("network", "arm", "weights", "error", "ms/step", "peak MB", "file")
 
 
 def table(rows: Sequence[Row]) -> Table:
     """For the terminal."""
     shown = Table()
     for column in HEAD:
-        shown.add_column(column, justify="left" if column in ("network", "training") else "right")
+        shown.add_column(column, justify="left" if column in ("network", "arm") else "right")
     for row in rows:
         shown.add_row(*cells(row), end_section=row.arm == "sparse")
     return shown
@@ -58,7 +58,7 @@ def next_commands(run: Path) -> list[str]:
     return [
         "regrow train mnist-lenet300 --epochs 20 --execution auto   # the paper's settings, shorter",
         f"regrow evaluate {run}",
-        f"regrow report {run}",
+        f"regrow export {run} --to model.safetensors",
         "regrow methods                                             # RigL, SET and the others, one word away",
         "regrow doctor                                              # what this machine offers",
     ]

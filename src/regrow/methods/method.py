@@ -68,12 +68,30 @@ class Method:
     """A published method as a composition of pieces.
 
     Pieces left out mean: random first masks, nothing pruned, every layer regrows what it lost, nothing grown, fixed masks.
-    ``density`` and ``floor`` turn the target density into a curve over the run, where the budget moves.
-    ``fixed_counts`` prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
-    ``adjust`` and ``perturb`` run before and after each optimizer step; ``prepare`` fills a layer's memory at the start.
-    ``pure_gradient`` scores by an own average of the gradient.
-    ``weighting`` says what is trained where that is more than the present weights, ``outcome`` which masks follow from it where the
-    density is a result (budget rule ``outcome``).
+
+    Attributes:
+        name, paper, year, summary: what it is called, who published it when, and what it does in a line.
+        distribution: budget per layer at the start.
+        initial: which weights exist at first.
+        prune: what goes.
+        redistribute: where to.
+        grow: what comes.
+        rewire: the whole topology update, where it is no prune, redistribute and grow.
+        when: in which steps topology updates happen.
+        rate: prune rate over the run; ``rate_needs_steps`` if it must know where the run ends.
+        density, floor: turn the target density into a curve over the run, where the budget moves.
+        budget: the rule that the number of weights follows.
+        extra_memory: what it keeps beside the weights, in words.
+        calibration: whether first masks need a ``loss`` or an ``input``.
+        fixed_counts: prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
+        weighting: what is trained where that is more than the present weights.
+        outcome: which masks follow from it where the density is a result (budget rule ``outcome``).
+        rounds: what ``handle.rewind()`` does, for methods that train, prune and train again.
+        prepare: fills a layer's memory at the start.
+        adjust, perturb: run before and after each optimizer step.
+        pure_gradient: score by an own average of the gradient.
+        needs_costs: whether ``sparsify(costs=...)`` is required.
+        extra_needs: evidence of missing weights beyond what the pieces say they read.
     """
 
     name: str

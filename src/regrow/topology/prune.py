@@ -63,6 +63,7 @@ def down_to_floor(update: Update) -> list[int]:
 class Prune:
     """Remove the weights with the smallest score.
 
+    ``score`` is one number per weight, ``count`` says how many go in each layer.
     ``select``: within each ``layer``; over the whole network (``global``); or within each layer separately for the
     positive and the negative weights (``sign``, SET), where all that are exactly zero go as well.
     """

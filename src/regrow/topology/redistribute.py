@@ -69,7 +69,10 @@ SHARES: dict[str, Share] = {
 
 @dataclass(frozen=True)
 class Redistribute:
-    """Give the freed budget to layers in proportion to ``share``; what does not fit overflows to the others."""
+    """Give the freed budget to layers in proportion to ``share``.
+
+    What does not fit into a full layer goes to the others, in ``equal`` or ``proportional`` parts (``overflow``).
+    """
 
     share: Share = mean_momentum
     overflow: Literal["equal", "proportional"] = "equal"

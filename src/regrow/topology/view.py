@@ -57,6 +57,19 @@ class LayerView:
 
     ``weight``, ``mask``, ``momentum`` and ``gradient`` have the layer's dense shape; ``mask`` is the one *before* the update.
     ``index`` numbers the handle's layers, ``place`` those that take part in this update (frozen ones do not).
+
+    Attributes:
+        name: of the layer.
+        evidence: what is known of missing weights; read it through ``momentum`` and ``gradient``.
+        rng: a generator for this layer, update and purpose: ``layer.rng("grow")``.
+        output_dim: the dimension of the weight that numbers output units.
+        rows: the band of the parameter that is this layer, where it is not all of it.
+        momentum_scale: factor that makes momenta of several optimizers comparable.
+        cost: price of one weight.
+        memory: tensors that the method keeps for this layer, saved with the state.
+        side, shared: side parameters of this layer, and of the network.
+        ever_active: a function that tells which weights have ever existed.
+        removed: how many weights this update has pruned here.
     """
 
     name: str

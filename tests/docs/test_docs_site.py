@@ -1,0 +1,115 @@
+"""The site: every public name is in its reference, links of the gathered pages lead somewhere, how-to pages run as printed."""
+
+import re
+import shlex
+
+import pytest
+import torch
+from docs.tools import build, reference
+
+import regrow
+from regrow.cli.main import main
+from tests.docs.test_docs_pages import DOCS, snippets
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return build.stage(tmp_path_factory.mktemp("site") / "docs")
+
+
+def test_every_public_name_has_words():
+    assert reference.undocumented() == []
+    assert reference.unlisted() == set(), "add it to a page of docs/tools/reference.py"
+
+
+def test_a_name_without_words_is_found(monkeypatch):
+    def silent(): ...
+
+    monkeypatch.setitem(reference.PAGES, "silent", ("Silent", __name__, ["silent"]))
+    monkeypatch.setitem(globals(), "silent", silent)
+    assert reference.undocumented() == [f"{__name__}.silent"]
+
+
+def test_the_reference_has_every_public_name(staged):
+    text = "\n".join(path.read_text() for path in (staged / "reference").glob("*.md"))
+    headings = set(re.findall(r"^##+ (\S+)$", text, re.MULTILINE))
+    handle = {f"Handle.{name}" for name in reference.members_of(regrow.Handle)}
+    assert len(handle) > 20
+    assert set(regrow.__all__) | handle | set(regrow.testing.__all__) <= headings
+    assert {"magnitude", "mean_momentum", "fraction", "erdos_renyi_kernel", "cosine"} <= headings
+
+
+def test_docstrings_become_markdown():
+    """An example of every section."""
+    text = "One line.\n\nArgs:\n    x: ``number``,\n        positive.\n\nReturns:\n    Its root.\n\nExample:\n    >>> root(4)\n    2\n"
+    assert reference.markdown(text) == (
+        "One line.\n\n\n**Args**\n\n- `x`: `number`,\n  positive.\n\n\n**Returns**\n\nIts root.\n\n\n**Example**\n\n"
+        "```python\n>>> root(4)\n2\n```\n"
+    )
+
+
+def test_links_of_the_gathered_pages_lead_somewhere(staged):
+    pages = [path for path in staged.rglob("*.md") if path.parent.name != "reference"]
+    assert len(pages) > 30
+    for page in pages:
+        for target in re.findall(
+            r"\]\((?!https?:|#)([^)#]+)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        ):
+            assert (page.parent / target).exists(), f"{page.relative_to(staged)}: {target}"
+
+
+def test_the_navigation_names_every_page(staged, monkeypatch):
+    monkeypatch.setattr(build, "STAGE", staged)
+    text = build.configuration()
+    for page in staged.rglob("*.md"):
+        name = page.relative_to(staged).as_posix()
+        assert re.search(rf"[ :]{re.escape(name)}$", text, re.MULTILINE), name
+    assert not re.search(r"- [A-Z]+$", text, re.MULTILINE), "no list is left to fill in"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def test_the_first_hour_runs_as_printed(place):
+    text = (DOCS / "first_hour.md").read_text()
+    namespace = {}
+    for code in snippets(text):
+        exec(compile(code, "first_hour.md", "exec"), namespace)
+    assert namespace["accuracy"] > 0.9
+    assert len(namespace["sparse"].journal) == 2
+    assert (place / "checkpoint.pt").is_file()
+    namespace["sparse"].detach()
+    (commands,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    for line in commands.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "regrow"
+        assert main(arguments) == 0
+    assert (place / "runs" / "first" / "report.html").is_file()
+
+
+def test_after_training_runs_as_printed(place):
+    assert main(["train", "demo", "--max-steps", "3", "--out", "run", "--threads", "1"]) == 0
+    namespace = {"regrow": regrow, "torch": torch, "run": place / "run"}
+    for code in snippets((DOCS / "after_training.md").read_text()):
+        exec(compile(code, "after_training.md", "exec"), namespace)
+    assert namespace["step"] == 3
+    assert namespace["written"] == (place / "model.safetensors").stat().st_size
+    x = torch.randn(5, 64)
+    wanted = namespace["model"].eval()(x)
+    assert torch.equal(namespace["plain"].eval()(x), wanted)
+    torch.testing.assert_close(namespace["fast"](x), wanted)
+
+
+def test_the_transformers_page_runs_as_printed():
+    namespace = {"regrow": regrow, "torch": torch}
+    for code in snippets((DOCS / "transformers.md").read_text()):
+        exec(compile(code, "transformers.md", "exec"), namespace)
+    handle = namespace["sparse"]
+    assert handle.nonzeros == handle.budget
+    names = [row.layer for row in handle.plan() if row.sparse]
+    assert sum("in_proj" in name or "self_attn" in name for name in names) >= 3
