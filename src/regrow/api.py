@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -76,7 +76,8 @@ def sparsify(
         window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.
         momentum: score by the ``optimizer``'s momentum, or by an own average of the pure ``gradient`` (without weight decay).
         prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
-        calibration: a function that returns the loss of a batch (SNIP, GraSP) or an example input (SynFlow).
+        calibration: a function that returns the loss of a batch (SNIP, GraSP), an example input (SynFlow), or batches
+            (inputs, targets), also from a function that returns them (L-OBS, OBD).
         samples: number of training samples, for methods whose penalty is shared between them (L0, variational dropout, ...).
         costs: price of one weight of each layer, by layer name, for methods that weigh benefit against compute; or an example input, from
             which multiply-accumulates per weight are counted; or ``"measured"``: milliseconds per present weight on the native kernels,
@@ -251,6 +252,17 @@ def _check_calibration(method: Method, calibration: Any) -> None:
         raise ConfigurationError(
             f"method {method.name!r} needs the shape of an input: pass calibration=<one example batch>"
         )
+    if method.calibration == "batches" and not _is_batches(calibration):
+        raise ConfigurationError(
+            f"method {method.name!r} looks at data when it prunes: pass calibration=<batches (inputs, targets), or a function that "
+            "returns them>"
+        )
+
+
+def _is_batches(calibration: Any) -> bool:
+    return callable(calibration) or (
+        isinstance(calibration, Iterable) and not isinstance(calibration, (torch.Tensor, str))
+    )
 
 
 def _costs(method: Method, costs: Mapping[str, float] | torch.Tensor | str | None, handle: Handle) -> list[float]:

@@ -35,7 +35,7 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
     twin = type(handle)(
         _finder(handle, memo), optimizer, layers, handle.decisions, handle.settings, handle.network.ranks
     )
-    twin.network.costs = list(handle.network.costs)
+    twin.network.costs, twin.network.calibration = list(handle.network.costs), handle.network.calibration
     if handle.network.prices is not None:
         twin.network.prices = type(handle.network.prices)(twin.network)
     twin.load_state_dict(handle.state_dict())

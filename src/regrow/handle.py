@@ -37,7 +37,8 @@ from regrow.shipping.freeze import Frozen, freeze
 from regrow.state import LoadWatcher, export_state, import_state
 from regrow.topology.journal import Record
 from regrow.topology.outcome import Outcome
-from regrow.trained import TrainedWeights
+from regrow.topology.view import Source
+from regrow.weights import TrainedWeights
 from regrow.window import GrowthWindow
 
 
@@ -58,7 +59,8 @@ class Handle:
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
         self.switch = Switch(self.network, lambda: self.window.share(self.step))
         self.step, self.round = 0, 0
-        self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step)
+        self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step, self.check)
+        self.network.data = self._source
         self.rewind_weights: dict[str, Tensor] = {}
         self._overflowed = False
         self._blank: list[nn.Parameter] = []
@@ -87,6 +89,9 @@ class Handle:
             self.execute(self.inherited_execution["execution"], self.switch.native_step)
             self.switch.restore(self.inherited_execution)
             self.switch.follow(self.window.is_open)
+
+    def _source(self) -> Source:
+        return Source(self.model, self.network.layers, self.network.calibration, self.network.ranks.average)
 
     def initialise(self, calibration: Any = None) -> None:
         """Draw the first masks and mask the weights."""

@@ -27,11 +27,11 @@ from regrow.topology.initial import Setup
 from regrow.topology.journal import Record, layer_record, pack, unpack
 from regrow.topology.redistribute import mean_momentum
 from regrow.topology.score import all_finite
-from regrow.topology.view import LayerView, Update
+from regrow.topology.view import LayerView, Source, Update
 
 if TYPE_CHECKING:
     from regrow.execution.prices import Prices
-    from regrow.trained import TrainedWeights
+    from regrow.weights import TrainedWeights
 
 
 class SparseNetwork:
@@ -53,6 +53,8 @@ class SparseNetwork:
         self.prices: Prices | None = None
         self.trained: TrainedWeights | None = None
         self.allowance = Allowance(self)
+        self.calibration: Any = None
+        self.data: Callable[[], Source] | None = None
         self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
@@ -130,7 +132,7 @@ class SparseNetwork:
     @torch.no_grad()
     def initialise(self, model: nn.Module, calibration: Any) -> None:
         """Draw the first masks and mask the weights."""
-        method, settings = self.settings.method, self.settings
+        method, settings, self.calibration = self.settings.method, self.settings, calibration
         everything = [torch.ones(layer.shape, dtype=torch.bool, device=layer.parameter.device) for layer in self.layers]
         views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
         counts = self.counts_at(settings.density_at(0.0))
@@ -244,6 +246,7 @@ class SparseNetwork:
             rng=self.rng,
             progress=progress,
             limit=self.allowance.limit_of(active),
+            data=self.data,
         )
 
     def _floors(self, views: list[LayerView], targets: list[int] | None, progress: float) -> list[int] | None:
@@ -268,6 +271,7 @@ class SparseNetwork:
             layer = self.layers[view.index]
             move_values(self.of(layer), layer, view, mask, again, self.settings.method.grow, window_stays_open)
         self._replace((self.layers[view.index], mask) for view, mask in zip(update.layers, change.masks, strict=True))
+        self._set_values(update, change)
         if update.targets is not None and self.settings.density_moves:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
             present = [count_of(self.mask(layer)) for layer in self.layers]
@@ -300,6 +304,15 @@ class SparseNetwork:
             layer.band(fresh.setdefault(sparse.name, sparse.mask.clone())).copy_(mask)
         for name, mask in fresh.items():
             self._by_name[name].mask = mask
+
+    def _set_values(self, update: Update, change: Change) -> None:
+        """Write the weights and biases that came with the masks."""
+        for view, weight in zip(update.layers, change.weights or (), strict=False):
+            layer = self.layers[view.index]
+            layer.band(self.of(layer).trained).copy_(weight)
+        for view, bias in zip(update.layers, change.biases or (), strict=False):
+            if bias is not None:
+                self.layers[view.index].module.get_parameter("bias").data.copy_(bias)
 
     def _refresh_reach(self, update: Update) -> None:
         weighting = self.settings.method.weighting

@@ -19,7 +19,7 @@ from regrow.errors import UnsupportedError
 from regrow.weighting import Product, Trained
 
 if TYPE_CHECKING:
-    from regrow.trained import TrainedWeights
+    from regrow.weights import TrainedWeights
 
 _ATTRIBUTE = "_regrow_product"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, StateError, UnsupportedError
-from regrow.weighting import Side, Weighting
+from regrow.weighting import Side, Trained, Weighting
 
 if TYPE_CHECKING:
     from regrow.network import SparseNetwork
@@ -24,10 +24,10 @@ _OWN = (*_IMPLEMENTATION, "lr", "weight_decay", "initial_lr")
 class SideParameters:
     """Side parameters of every layer (``layers``) and of the whole network (``shared``)."""
 
-    def __init__(self, network: SparseNetwork, weighting: Weighting) -> None:
+    def __init__(self, network: SparseNetwork, weighting: Weighting, views: Sequence[Trained]) -> None:
         self.network = network
-        sides = [weighting.side(layer) if weighting.side else {} for layer in network.layers]
-        common = weighting.shared(network.layers) if weighting.shared else {}
+        sides = [weighting.side(view) if weighting.side else {} for view in views]
+        common = weighting.shared(views) if weighting.shared else {}
         self.layers = [{name: _parameter(side) for name, side in found.items()} for found in sides]
         self.shared = {name: _parameter(side) for name, side in common.items()}
         self._sides = [side for found in (*sides, common) for side in found.values()]

@@ -85,8 +85,8 @@ class Weighting:
     """
 
     reach: Callable[[Update], list[Tensor]] | None = None
-    side: Callable[[Layer], dict[str, Side]] | None = None
-    shared: Callable[[Sequence[Layer]], dict[str, Side]] | None = None
+    side: Callable[[Trained], dict[str, Side]] | None = None
+    shared: Callable[[Sequence[Trained]], dict[str, Side]] | None = None
     show: Callable[[Trained], Tensor] | None = None
     train: Callable[[Trained], Tensor] | None = None
     product: Callable[[Product], Tensor] | None = None

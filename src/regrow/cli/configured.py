@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from regrow import config as configuration
 from regrow import presets
 from regrow.config import Config, Optimizer, Sparse
 from regrow.errors import ConfigurationError
+from regrow.published import paths_of, suited
 
 EPILOGUE = """
 Any key of the configuration can be set: --density 0.1, --lr 0.05, --optimizer.momentum 0.8, --option.prune_rate 0.3 (the
@@ -36,10 +38,14 @@ def read_configuration(options: argparse.Namespace) -> Config:
         return config
     from regrow.training.density import settle_density
 
-    given = "density" in values.get("sparse", {}) or "sparse.density" in map(
-        configuration.resolve_key, options.overrides
-    )
-    return settle_density(config, given)
+    given = {*paths_of(values), *map(configuration.resolve_key, options.overrides)}
+    config, changed = suited(config, given)
+    settled = settle_density(config, "sparse.density" in given)
+    if settled.sparse.density != config.sparse.density:
+        changed.append(f"no density of {config.sparse.density:g}, which is not its to choose")
+    if changed:
+        print(f"{config.sparse.method}: {', '.join(changed)}", file=sys.stderr)
+    return settled
 
 
 def _given(overrides: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from regrow.config import Config
 from regrow.errors import unknown
-from regrow.experiments import targets
+from regrow.experiments import compression, targets
 from regrow.experiments.experiment import Cell, Experiment, against_anchor, against_dense
 from regrow.presets import PRESETS
 
@@ -34,6 +34,7 @@ def _compression() -> list[Cell]:
         for percent, target in curve.items():
             density = round(percent / 100, 6)
             cells.append(Cell(model, "sparse momentum", density, sparse(base, density=density), target))
+        cells += compression.cells(model)
     return cells
 
 

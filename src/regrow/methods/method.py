@@ -111,7 +111,7 @@ class Method:
     floor: Callable[[float], Curve] | None = None
     budget: BudgetRule = "constant"
     extra_memory: str = "none"
-    calibration: Literal["loss", "input", None] = None
+    calibration: Literal["loss", "input", "batches", None] = None
     fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
     own_density: float | None = None
     weighting: Weighting | None = None

@@ -10,11 +10,11 @@ from torch import Tensor
 from regrow.errors import ConfigurationError
 from regrow.methods import options
 from regrow.methods.method import Method
-from regrow.scope import Layer
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import everything
 from regrow.topology.outcome import Outcome
 from regrow.topology.schedule import When, cubic
+from regrow.topology.score import wide
 from regrow.topology.select import largest, largest_overall
 from regrow.topology.view import LayerView, Update
 from regrow.weighting import Side, Trained, Weighting
@@ -62,9 +62,8 @@ def method(
         )
     tau = cubic(0.0, threshold, begin, end)
 
-    def scores(layer: Layer) -> dict[str, Side]:
-        kind = torch.promote_types(layer.parameter.dtype, torch.float32)
-        return {"score": Side(torch.zeros(layer.shape, dtype=kind, device=layer.parameter.device), lr=score_lr)}
+    def scores(layer: Trained) -> dict[str, Side]:
+        return {"score": Side(torch.zeros_like(wide(layer.theta)), lr=score_lr)}
 
     def pressure(layers: Any) -> Tensor:
         means = torch.stack([layer.side["score"].sigmoid().mean() for layer in layers])

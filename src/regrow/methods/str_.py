@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from regrow.methods import options
 from regrow.methods.method import Method
-from regrow.scope import Layer
 from regrow.topology.initial import everything
 from regrow.topology.outcome import Outcome
 from regrow.topology.schedule import When
@@ -42,10 +40,8 @@ def method(
     if decay is not None:
         options.at_least("decay", decay, 0)
 
-    def threshold(layer: Layer) -> dict[str, Side]:
-        kind = torch.promote_types(layer.parameter.dtype, torch.float32)
-        first = torch.full((1,), start, dtype=kind, device=layer.parameter.device)
-        return {"s": Side(first, weight_decay=decay)}
+    def threshold(layer: Trained) -> dict[str, Side]:
+        return {"s": Side(wide(layer.theta).new_full((1,), start), weight_decay=decay)}
 
     outcome = Outcome(_height, finetune_steps=options.finetune(budget, finetune_steps))
     return Method(

@@ -149,13 +149,14 @@ def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoc
     """The run's handle; first masks that need data are replaced by random ones, since a checkpoint follows."""
     method = build(config.sparse.method, dict(config.sparse.options))
     if method.calibration is not None:
-        method = replace(method, initial=at_random, calibration=None)
+        first = method.initial if method.calibration == "batches" else at_random
+        method = replace(method, initial=first, calibration=None)
     if method.needs_costs:
         method = replace(method, needs_costs=False)  # prices matter to topology updates only
     with warnings.catch_warnings():
         # The run was warned of its schedule when it started.
         warnings.simplefilter("ignore", ScheduleWarning)
-        return sparsify_as_configured(config, method, network, optimizer, per_epoch, example=example)
+        return sparsify_as_configured(config, method, network, optimizer, per_epoch, example=example, samples=1)
 
 
 def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:

@@ -69,6 +69,15 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 
 
+def fitting_optimizers(subject: Subject) -> dict[str, MakeOptimizer]:
+    """The optimizers that a method can be tried with: those without weight decay, where it forbids one."""
+    weighting = subject.recipe.weighting
+    if weighting is None or weighting.decays:
+        return OPTIMIZERS
+    plain = {"AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True, weight_decay=0.0)}
+    return {name: make for name, make in OPTIMIZERS.items() if "decay" not in name} | plain
+
+
 @dataclass(frozen=True)
 class Subject:
     """The method under examination, and how it is called."""
@@ -104,7 +113,8 @@ class Trial:
         self.optimizer = optimizer(list(self.model.parameters()))
         recipe = subject.recipe
         inputs, targets = self.batch(-1)
-        calibrations = {"loss": lambda: self.loss(inputs, targets), "input": inputs, None: None}
+        labelled = [(self.batch(-k)[0], torch.arange(6) % 3) for k in (1, 2)]
+        calibrations = {"loss": lambda: self.loss(inputs, targets), "input": inputs, "batches": labelled, None: None}
         self.handle = sparsify(
             self.model,
             self.optimizer,

@@ -19,11 +19,16 @@ from regrow.topology.view import Update
 
 @dataclass(frozen=True)
 class Change:
-    """What one update did to each layer: entries removed, entries grown (possibly the same), and the new masks."""
+    """What one update did to each layer: entries removed, entries grown (possibly the same), and the new masks.
+
+    ``weights`` and ``biases``, where given, are new values: what is left makes up for what is gone, or grown weights start somewhere.
+    """
 
     masks: list[Tensor]
     removed: list[Tensor]
     grown: list[Tensor]
+    weights: list[Tensor] | None = None
+    biases: list[Tensor | None] | None = None
 
 
 def rewire(update: Update, prune: Pruning | None, redistribute: Redistribute | None, grow: Grow | None) -> Change:

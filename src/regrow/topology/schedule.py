@@ -43,6 +43,24 @@ def cubic(start: float, end: float, begin: float = 0.0, until: float = 1.0) -> C
     return value
 
 
+def in_rounds(target: float, begin: float, until: float, rounds: int) -> Curve:
+    """All weights up to ``begin``, then ``target`` reached in equal ratios, the last of them before ``until``.
+
+    Example:
+        >>> [round(in_rounds(0.01, 0.5, 0.7, 2)(t), 6) for t in (0.5, 0.55, 0.65, 0.9)]
+        [1.0, 0.1, 0.01, 0.01]
+    """
+
+    def value(progress: float) -> float:
+        if progress <= begin:
+            return 1.0
+        done = (progress - begin) / (until - begin) * rounds if rounds > 1 else 0.0
+        number = min(rounds, 1 + math.floor(done))
+        return target if number == rounds else target ** (number / rounds)
+
+    return value
+
+
 def steps(values: Sequence[float], borders: Sequence[float]) -> Curve:
     """``values[k]`` where k counts the borders already passed."""
     return lambda progress: values[sum(progress >= border for border in borders)]
@@ -67,6 +85,7 @@ class When:
         stretch: (share of the run, factor) pairs that lengthen the interval as training goes on (DSR).
         epochs: how many epochs, where ``every`` is ``"epoch"``.
         journal_every: methods that rewire after each step record only every so many updates.
+        last: also after the last step of the run, which other updates leave alone.
     """
 
     every: int | Literal["epoch"] = "epoch"
@@ -76,6 +95,7 @@ class When:
     stretch: tuple[tuple[float, int], ...] = ()
     epochs: int = 1
     journal_every: int = 1
+    last: bool = False
 
 
 def doubling(stages: Sequence[float]) -> tuple[tuple[float, int], ...]:
@@ -113,6 +133,8 @@ class Clock:
         ``after``: after each full interval but not after the last step of the run. ``instead``: in place of step number
         ``step`` (from 0 on).
         """
+        if self.when.last and step == self.steps:
+            return True
         if step % self.interval(step) or (step == 0 and self.when.phase == "after"):
             return False
         if self.steps is None:
@@ -125,6 +147,8 @@ class Clock:
         """The last moment of the run at which an update is due; None if there is none, or no end."""
         if self.steps is None:
             return None
+        if self.when.last:
+            return self.steps
         moments = range(self.steps // self.every * self.every, -1, -self.every)
         return next((moment for moment in moments if self.due(moment)), None)
 
@@ -139,7 +163,7 @@ class Clock:
             if self.due(candidate):
                 return candidate
             candidate += every
-        return None
+        return self.steps if self.when.last and self.steps is not None and step <= self.steps else None
 
 
 def require_steps(name: str, given: int | None) -> int:

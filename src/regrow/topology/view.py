@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regrow import randomness
-from regrow.errors import unknown
+from regrow.errors import ConfigurationError, unknown
 from regrow.marks import count_of
+
+if TYPE_CHECKING:
+    from regrow.scope import Layer
 
 Need = Literal["gradient", "momentum", "present momentum"]
 F = TypeVar("F", bound=Callable)
@@ -137,6 +140,16 @@ class LayerView:
         return tensor if self.rows is None else tensor[self.rows]
 
 
+@dataclass(frozen=True)
+class Source:
+    """What statistics are taken from: the model, its sparse layers, batches (inputs, targets), and the mean over ranks."""
+
+    model: nn.Module
+    layers: list[Layer]
+    calibration: Any
+    average: Callable[[Tensor], Tensor]
+
+
 @dataclass(eq=False)
 class Update:
     """One topology update: the layers, the time, the prune rate and the budget to end with.
@@ -156,3 +169,11 @@ class Update:
     progress: float = 0.0
     limit: float | None = None
     price: float | None = None
+    data: Callable[[], Source] | None = None
+
+    @property
+    def source(self) -> Source:
+        """The model and what it may be looked at with, for methods that ask for ``calibration``."""
+        if self.data is None:
+            raise ConfigurationError("this update has no data: a method that reads them declares calibration='batches'")
+        return self.data()

@@ -12,7 +12,13 @@ from regrow.methods import build
 def settle_density(config: Config, given: bool) -> Config:
     """The density that the method trains at, where it is the method's own; another one, if ``given`` by the user, is an error."""
     sparse = config.sparse
-    own = build(sparse.method, dict(sparse.options)).own_density
+    method = build(sparse.method, dict(sparse.options))
+    own = 1.0 if method.outcome is not None and method.free_of_density else method.own_density
+    if own is not None and given and method.outcome is not None:
+        raise ConfigurationError(
+            f"the density of method {sparse.method!r} is an outcome of its training: leave density out, or cut it to a budget with "
+            "--option.budget exact --option.finetune_steps STEPS"
+        )
     if own is None or sparse.density == own:
         return config
     if given:

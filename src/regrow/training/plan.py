@@ -37,6 +37,7 @@ def plan_of(config: Config) -> Plan:
         seed=config.seed,
         costs=example if method.needs_costs or config.sparse.macs else None,
         macs=None if absent else config.sparse.macs or None,  # milliseconds are not known before the first step
+        samples=1,  # of no consequence before the first step
         process_group=False,
     )
     plan = handle.plan(example)

@@ -267,6 +267,8 @@ class Run:
         return scores
 
     def _finish(self) -> dict[str, Any]:
+        if self.step == self.config.epochs * self.steps_per_epoch:  # not one that may go on
+            self.parts.handle.finish()
         self.save()
         scores = self._evaluate(self.parts.test)
         self._row("test", scores)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,9 @@ from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import Processes, use_threads
 from regrow.training.traffic import SparseTraffic
 from regrow.uses import evaluation_mode
+
+# Training images that methods look at when they prune.
+_CALIBRATION = 5000
 
 
 @dataclass
@@ -128,7 +133,7 @@ def make_sparse(
     calibration = _calibration(method.calibration, config, network, train)
     example = torch.zeros(1, *train.shape, device=next(network.parameters()).device)
     return sparsify_as_configured(
-        config, method, network, optimizer, steps_per_epoch, calibration, sparse.execution, example
+        config, method, network, optimizer, steps_per_epoch, calibration, sparse.execution, example, len(train)
     )
 
 
@@ -141,6 +146,7 @@ def sparsify_as_configured(
     calibration: Any = None,
     execution: str = "masked",
     example: Tensor | None = None,
+    samples: int | None = None,
 ) -> Handle:
     """``regrow.sparsify`` with a configuration's arguments and a method built from it."""
     sparse = config.sparse
@@ -163,6 +169,7 @@ def sparsify_as_configured(
         macs=sparse.macs or None,
         milliseconds=sparse.milliseconds or None,
         calibration=calibration,
+        samples=samples,
     )
 
 
@@ -195,6 +202,8 @@ def _calibration(kind: str | None, config: Config, network: nn.Module, train: Da
     images, labels = (part.to(device) for part in next(train.batches(0, config.data.batch, seed=config.seed)))
     if kind == "input":
         return images[:1]
+    if kind == "batches":
+        return lambda: _some(train, config, device)
 
     def loss() -> torch.Tensor:
         # Dropout too must not depend on what happened in the process before.
@@ -202,6 +211,13 @@ def _calibration(kind: str | None, config: Config, network: nn.Module, train: Da
         return nn.functional.cross_entropy(network(images), labels)
 
     return loss
+
+
+def _some(train: Dataset, config: Config, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some thousand training images, the same ones whenever asked for."""
+    found = train.batches(0, config.data.batch, seed=config.seed)
+    for images, labels in itertools.islice(found, max(1, _CALIBRATION // config.data.batch)):
+        yield images.to(device), labels.to(device)
 
 
 def _wrap(

@@ -25,8 +25,8 @@ class TrainedWeights:
     Between steps the model holds the weights as shown. A forward pass in training mode puts in those that training computes with.
     """
 
-    def __init__(self, network: SparseNetwork, now: Callable[[], int]) -> None:
-        self.network, self.now = network, now
+    def __init__(self, network: SparseNetwork, now: Callable[[], int], verify: Callable[[], None]) -> None:
+        self.network, self.now, self._verify = network, now, verify
         self.weighting: Weighting | None = network.settings.method.weighting
         self.side: SideParameters | None = None
         self.penalty: float | None = None
@@ -51,7 +51,8 @@ class TrainedWeights:
             self._equip()
 
     def _equip(self) -> None:
-        self.side = SideParameters(self.network, self.weighting)  # type: ignore[arg-type]  # acts
+        views = [self.view(index) for index in range(len(self.network.layers))]
+        self.side = SideParameters(self.network, self.weighting, views)  # type: ignore[arg-type]  # acts
         for sparse in self.network.parameters:
             sparse.shown = self._shower(sparse)
 
@@ -120,6 +121,7 @@ class TrainedWeights:
                 continue
             # Counted by autograd, unlike writes through .data: a backward pass across a change of mode is an error, not a wrong number.
             if trains:
+                self._verify()  # weights loaded since the last step, before they are written over
                 sparse.parameter.copy_(self._weights(sparse, self.weighting.train))
                 self._training.add(sparse.name)
             else:

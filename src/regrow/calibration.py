@@ -1,0 +1,170 @@
+"""What data say of a network before it is pruned: statistics streamed over batches, in evaluation mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regrow import randomness
+from regrow.errors import ConfigurationError, NonFiniteError, UnsupportedError
+from regrow.scope import Layer
+from regrow.uses import evaluation_mode
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Curvature = Literal["obd", "fisher", "empirical"]
+# Their derivative is 0 or 1, so that its square is itself.
+_PIECEWISE = (nn.ReLU, nn.MaxPool1d, nn.MaxPool2d, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.Identity)
+
+
+def batches_of(calibration: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of a calibration: an iterable of (inputs, targets), or a function that returns one."""
+    source = calibration() if callable(calibration) else calibration
+    for batch in source:
+        if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
+            raise ConfigurationError("calibration must give pairs (inputs, targets)")
+        yield batch[0], batch[1]
+
+
+def second_moments(
+    model: nn.Module, layers: Sequence[Layer], calibration: Any, average: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Y^T Y / n of each layer's inputs with a 1 appended, in float64; patches for convolutions."""
+    sums: dict[int, Tensor] = {}
+    counts: dict[int, int] = {}
+
+    def look(index: int, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        rows = rows_of(module, inputs[0]).double()
+        rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+        sums[index] = sums.get(index, 0) + rows.T @ rows
+        counts[index] = counts.get(index, 0) + len(rows)
+
+    modules = enumerate(layer.module for layer in layers)
+    hooks = [module.register_forward_pre_hook(functools.partial(look, i)) for i, module in modules]
+    try:
+        with evaluation_mode(model), torch.no_grad():
+            for inputs, _ in batches_of(calibration):
+                model(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if missing := [layer.name for i, layer in enumerate(layers) if i not in sums]:
+        raise ConfigurationError(f"calibration never reaches layer {missing[0]}: give batches that the model trains on")
+    return [_finite(average(sums[i] / counts[i]), layers[i].name) for i in range(len(layers))]
+
+
+def rows_of(module: nn.Module, x: Tensor) -> Tensor:
+    """A layer's inputs as a matrix [products, weights of a unit]."""
+    if isinstance(module, nn.Linear):
+        return x.reshape(-1, x.shape[-1])
+    if isinstance(module, nn.Conv2d) and module.groups == 1 and not isinstance(module.padding, str):
+        patches = nn.functional.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)
+        return patches.movedim(1, 2).reshape(-1, patches.shape[1])
+    raise UnsupportedError(
+        f"inputs of {type(module).__name__} have no second moment here: linear layers and ungrouped 2-d convolutions have one; keep "
+        "others dense with scope=Scope(dense=...)"
+    )
+
+
+def curvature(
+    kind: Curvature, model: nn.Module, layers: Sequence[Layer], calibration: Any, average: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """The diagonal of the Hessian of the mean cross-entropy, as LeCun's recursion or the Fisher matrix has it."""
+    weights = [layer.parameter for layer in layers]
+    totals, count = [torch.zeros(w.shape, dtype=torch.float64, device=w.device) for w in weights], 0
+    with evaluation_mode(model), torch.enable_grad(), _squared(model) if kind == "obd" else _plain():
+        for number, (inputs, targets) in enumerate(batches_of(calibration)):
+            found = _sweep(model, weights, inputs) if kind == "obd" else None
+            found = found or _squares(model, weights, inputs, _labels(kind, model, inputs, targets, number))
+            for total, part in zip(totals, found, strict=True):
+                total += part.double()
+            count += len(inputs)
+    if not count:
+        raise ConfigurationError("calibration gave no batch")
+    return [_finite(average(layer.band(t) / count), layer.name) for layer, t in zip(layers, totals, strict=True)]
+
+
+def _sweep(model: nn.Module, weights: list[nn.Parameter], inputs: Tensor) -> list[Tensor]:
+    """Second derivatives swept back from c = p (1 - p): sums over samples of c x^2."""
+    logits = model(inputs)
+    p = logits.detach().softmax(1)
+    return list(torch.autograd.grad(logits, weights, p * (1 - p), materialize_grads=True))
+
+
+def _labels(kind: str, model: nn.Module, inputs: Tensor, targets: Tensor, number: int) -> Tensor:
+    if kind == "empirical":
+        return targets
+    with torch.no_grad():
+        p = model(inputs).float().softmax(1)
+    source = randomness.generator(0, "labels", number)
+    return torch.multinomial(p.cpu(), 1, generator=source).squeeze(1).to(targets.device)
+
+
+def _squares(model: nn.Module, weights: list[nn.Parameter], inputs: Tensor, labels: Tensor) -> list[Tensor]:
+    """Sums over samples of the squared gradient of each sample's loss."""
+    totals = [torch.zeros(w.shape, dtype=torch.float64, device=w.device) for w in weights]
+    for x, label in zip(inputs.split(1), labels.split(1), strict=True):
+        loss = nn.functional.cross_entropy(model(x), label)
+        for total, grad in zip(totals, torch.autograd.grad(loss, weights, materialize_grads=True), strict=True):
+            total += grad.double().square()
+    return totals
+
+
+@contextmanager
+def _plain() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _squared(model: nn.Module) -> Iterator[None]:
+    """Inside, backward passes of linear layers and convolutions have squared weights and inputs."""
+    weighted = []
+    for name, module in model.named_modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            weighted.append(module)
+        elif not any(True for _ in module.children()) and not isinstance(module, _PIECEWISE):
+            raise UnsupportedError(
+                f"the sweep of second derivatives does not know {type(module).__name__} ({name}): say curvature='fisher', which takes "
+                "any network"
+            )
+    try:
+        for module in weighted:
+            module.forward = functools.partial(_Squared.run, module)  # type: ignore[method-assign]
+        yield
+    finally:
+        for module in weighted:
+            del module.forward
+
+
+class _Squared(torch.autograd.Function):
+    """A product whose backward pass carries second derivatives: W^2 towards the inputs, x^2 towards the weights."""
+
+    @staticmethod
+    def run(module: Any, x: Tensor) -> Tensor:
+        return _Squared.apply(module, x, module.weight)
+
+    @staticmethod
+    def forward(ctx: Any, module: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.module = module
+        ctx.save_for_backward(x, weight)
+        return type(module).forward(module, x)
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), module = ctx.saved_tensors, ctx.module
+        with torch.enable_grad():
+            x2, w2 = x.detach().square().requires_grad_(), weight.detach().square().requires_grad_()
+            linear = isinstance(module, nn.Linear)
+            out = nn.functional.linear(x2, w2) if linear else module._conv_forward(x2, w2, None)
+        back, own = torch.autograd.grad(out, (x2, w2), c)
+        return None, back, own
+
+
+def _finite(tensor: Tensor, name: str) -> Tensor:
+    if not bool(torch.isfinite(tensor).all()):
+        raise NonFiniteError(f"calibration gives numbers that are not finite in layer {name}: check inputs and weights")
+    return tensor
