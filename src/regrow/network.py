@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from regrow import randomness
 from regrow.allowance import Allowance
-from regrow.errors import NonFiniteError, StateError
+from regrow.errors import StateError
+from regrow.guard import check_finite, check_first
 from regrow.marks import count_of
 from regrow.methods.method import StepView
 from regrow.moving import move_values
@@ -26,7 +27,6 @@ from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
 from regrow.topology.journal import Record, layer_record, pack, unpack
 from regrow.topology.redistribute import mean_momentum
-from regrow.topology.score import all_finite
 from regrow.topology.view import LayerView, Source, Update
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class SparseNetwork:
         if isinstance(settings.distribution, Mapping):
             distributions.refuse_contradiction(self._densities(settings.density), self._shapes(), settings.density)
         masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
-        self._check_first(masks, counts)
+        check_first(method, masks, counts)
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self.counts = counts
@@ -234,7 +234,7 @@ class SparseNetwork:
         targets = [targets[i] for i in active] if targets else None
         if targets and method.only_removes:
             targets = distributions.reachable(targets, [view.nnz for view in views])
-        self._check_finite(views, step)
+        check_finite(views, method.needs, f"topology update {self.updates} (step {step})")
         return Update(
             layers=views,
             number=self.updates,
@@ -329,28 +329,6 @@ class SparseNetwork:
             layer.band(fresh.setdefault(name, before)).copy_(mark)
         for name, marked in fresh.items():
             self._by_name[name].reach = Support(marked)
-
-    def _check_finite(self, views: list[LayerView], step: int) -> None:
-        for view in views:
-            for what, tensor in self._inspected(view):
-                if not all_finite(tensor):
-                    raise NonFiniteError(
-                        f"{what} of layer {view.name} is not finite at topology update {self.updates} (step {step}): masks were left "
-                        "as they are; lower the learning rate, clip gradients, or look for the first non-finite loss"
-                    )
-
-    def _inspected(self, view: LayerView) -> Iterator[tuple[str, Tensor]]:
-        needs = self.settings.method.needs
-        yield "weight", view.weight
-        if needs & {"momentum", "present momentum"}:
-            yield "momentum", view.momentum
-        if "gradient" in needs:
-            yield "gradient", view.gradient
-
-    def _check_first(self, masks: list[Tensor], counts: list[int]) -> None:
-        found, method = sum(count_of(mask) for mask in masks), self.settings.method
-        if found > sum(counts) or (found < sum(counts) and method.budget != "upper bound"):
-            raise StateError(f"method {method.name!r} starts with {found} weights where the budget is {sum(counts)}")
 
     def _check_budget(self, update: Update, change: Change) -> None:
         rule, name = self.settings.method.budget, self.settings.method.name
