@@ -211,6 +211,20 @@ def test_dead_branch_is_cut():
 
 
 @torch.no_grad()
+def test_dead_branches_one_behind_the_other_are_cut():
+    class Two(Residual):
+        def forward(self, x):
+            x = self.stem(x)
+            x = x + self.outer(torch.relu(self.inner(x)))
+            return self.head(x + self.outer(x))
+
+    model = shaken(Two()).double()
+    model.outer.weight.zero_()
+    model.outer.bias.zero_()
+    assert removal(model).removal.branches == 2
+
+
+@torch.no_grad()
 def test_branch_that_is_a_constant_is_kept_or_folded_exactly():
     model = shaken(Residual()).double()
     model.outer.weight.zero_()

@@ -135,9 +135,12 @@ def _cut_branches(graph: Graph) -> int:
     for node in graph:
         if found.steps[node].kind != "join" or node.target not in ADDITIONS:
             continue
-        for dead, alive in (found.steps[node].sources, found.steps[node].sources[::-1]):
+        first, second = node.args  # as they are now: a sum cut before may have been one of them
+        for dead, alive in ((first, second), (second, first)):
+            assert isinstance(dead, fx.Node)
+            assert isinstance(alive, fx.Node)
             same = graph.shapes.get(dead.name) == graph.shapes.get(alive.name) is not None
-            if same and bool((found.constant[dead] == 0).all()) and node in graph.module.graph.nodes:
+            if same and bool((found.constant[dead] == 0).all()):
                 graph.remove(node, alive)
                 cut += 1
                 break
