@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from regrow import files
+from regrow import files, network
 from regrow.network import SparseNetwork
 from regrow.training import checkpoint, ledger, metrics
 from regrow.training.main import STOPPED, train
@@ -70,7 +70,7 @@ def watch_everything(fate):
     fate.watch(ledger, "append")
     fate.watch(metrics, "append")
     fate.watch(SparseNetwork, "commit")
-    fate.watch(SparseNetwork, "_write")
+    fate.watch(network, "move_values")
 
 
 def start(config, folder, fate=None):
