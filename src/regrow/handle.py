@@ -23,6 +23,7 @@ from regrow.copying import copy_handle, mask_copy
 from regrow.errors import StateError
 from regrow.execution.explanation import Explanation
 from regrow.execution.switch import Switch
+from regrow.guard import refuse_empty, refuse_misfit
 from regrow.marks import count_of
 from regrow.methods.fitness import refuse_execution
 from regrow.methods.method import Method
@@ -210,12 +211,7 @@ class Handle:
         if not self.unverified:
             return
         attach.refuse_replaced(model, self.parameters)
-        for sparse in self.parameters:
-            if count := sparse.misfit():
-                raise StateError(
-                    f"{count} weights of {sparse.name} lie outside its mask: weights and masks are of different states. Load both "
-                    "(model.load_state_dict, handle.load_state_dict), or take the masks from the zeros (handle.masks_from_zeros())"
-                )
+        refuse_misfit(self.parameters)
         for sparse in self.parameters:
             sparse.mask_state()
             sparse.mark_clean()  # so that a resumed run steps natively at once, as the uninterrupted one does
@@ -360,9 +356,7 @@ class Handle:
     def masks_from_zeros(self) -> None:
         """Take masks and budget from the zeros of the weights as they are; a schedule of densities goes on from there."""
         fresh = {sparse.name: sparse.parameter.data != 0 for sparse in self.parameters}
-        for layer in self.network.layers:
-            if not bool(layer.band(fresh[layer.parameter_name]).any()):
-                raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")
+        refuse_empty(self.network.layers, fresh)
         for sparse in self.parameters:
             sparse.adopt_weight()
         self.network.start_over(fresh)
