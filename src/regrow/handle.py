@@ -31,13 +31,12 @@ from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
 from regrow.plan import Plan, build_plan
 from regrow.ranks import Ranks
-from regrow.rounds import end_round, remember_rewind
+from regrow.rounds import cut_to_budget, end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.shipping.freeze import Frozen, freeze
 from regrow.state import LoadWatcher, export_state, import_state
 from regrow.topology.journal import Record
-from regrow.topology.outcome import Outcome
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
 from regrow.window import GrowthWindow
@@ -272,7 +271,7 @@ class Handle:
         self.step += 1
         remember_rewind(self)
         if self.method.outcome is not None and self.step == self.method.outcome.cuts_at(self.settings.steps):
-            self._cut(self.method.outcome)
+            cut_to_budget(self, self.method.outcome)
         elif self._due("after"):
             self._update()
         self._look_ahead()
@@ -298,12 +297,6 @@ class Handle:
         if update.layers:  # else all are frozen
             self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
         self.window.close(self.step)
-
-    def _cut(self, outcome: Outcome) -> None:
-        """Bring an outcome to its budget; the weights that stay are trained as they are from here on."""
-        update = self.network.open_update(self.step, self.network.counts_at(self.settings.density))
-        self.network.commit(update, outcome.cut(update), window_stays_open=False)
-        self.finish()
 
     def finish(self) -> None:
         """End the method: what it trained beside the weights goes, and a plain model with fixed masks is left, trainable as any other.

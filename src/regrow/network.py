@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -281,7 +282,7 @@ class SparseNetwork:
         self.memory = update.memory
         self.updates += 1
         if self._has_theta:
-            self._refresh_reach(update)
+            self._refresh_reach(replace(update, layers=[self.view(view.index, view.place) for view in update.layers]))
         for sparse in self.parameters:
             sparse.mask_weight()
         self._masks_changed()

@@ -1,4 +1,4 @@
-"""Rounds of training and pruning (Han, lottery tickets): what ends one and begins the next."""
+"""Ends of phases: a round of training and pruning (Han, lottery tickets), and the cut of an outcome to its budget."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from regrow.topology import distribution as distributions
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
+    from regrow.topology.outcome import Outcome
 
 
 def end_round(handle: Handle) -> bool:
@@ -36,6 +37,14 @@ def end_round(handle: Handle) -> bool:
     handle.optimizer.state.clear()
     handle.step = rounds.rewind_step if rounds.rewind else 0
     return True
+
+
+def cut_to_budget(handle: Handle, outcome: Outcome) -> None:
+    """Bring an outcome to its budget; the weights that stay are trained as they are from here on."""
+    network = handle.network
+    update = network.open_update(handle.step, network.counts_at(handle.settings.density))
+    network.commit(update, outcome.cut(update), window_stays_open=False)
+    handle.finish()
 
 
 def remember_rewind(handle: Handle) -> None:

@@ -5,6 +5,7 @@ import torch
 
 from regrow.errors import ConfigurationError
 from regrow.methods import build
+from regrow.testing.trial import Subject, Trial
 from tests.support.manual import Manual
 
 
@@ -52,3 +53,12 @@ def test_without_noise_only_active_weights_move():
 def test_a_prior_of_zero_has_no_lower_end():
     with pytest.raises(ConfigurationError, match="l1 must be larger than 0"):
         build("soft-deep-r", {"l1": 0.0})
+
+
+def test_gradients_reach_the_weights_of_the_newest_mask():
+    trial = Trial(Subject("soft-deep-r", {"noise": 3.0}))
+    before = trial.masks()
+    list(trial.run(4))
+    assert any(not torch.equal(old, new) for old, new in zip(before, trial.masks(), strict=True))
+    for sparse in trial.handle.parameters:
+        assert torch.equal(sparse.reach.mask, sparse.mask)

@@ -1,6 +1,6 @@
 """Other methods of the paper's first figure, and the two that users ask for today, as cells beside sparse momentum's.
 
-Every run is ours to shorten: 20 epochs with a cosine schedule, where the papers train for 100 to 1000. Methods whose density is an
+Every run is ours to shorten: 10 epochs with a cosine schedule, where the papers train for 100 to 1000. Methods whose density is an
 outcome are cut to the published density by their own score, and train on with fixed masks for the last fifth.
 """
 
@@ -15,7 +15,7 @@ from regrow.experiments.targets import Target
 from regrow.presets import PRESETS
 from regrow.published import suited
 
-EPOCHS = 20
+EPOCHS = 10
 _STEPS = 540  # of an epoch: 54,000 images in batches of 100
 _EXACT = {"budget": "exact", "finetune_steps": EPOCHS // 5 * _STEPS}
 
@@ -29,17 +29,18 @@ class _Point:
     error: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
     scope: str = "fully-sparse"
+    distribution: str = ""
 
 
 _SURGERY = {"start_density": 0.02, "dense_share": 0.4, "stop": 0.7, **_EXACT}
 _LAYERWISE = {"dense_share": 0.4, "rounds": 4, "until": 0.8}
 _SHARING = {"dense_share": 0.4, **_EXACT}
-_MOVEMENT = {"begin": 0.3, "end": 0.8}
+_MOVEMENT = {"begin": 0.3, "end": 0.8, "select": "global"}
 
 POINTS: dict[str, tuple[_Point, ...]] = {
     "lenet300": (
         _Point("obd", 8.0, 2.0, {"dense_share": 0.4, "rounds": 4}),
-        _Point("l-obs", 1.5, 2.0, _LAYERWISE),
+        _Point("l-obs", 1.5, 2.0, _LAYERWISE, distribution="er"),
         _Point("dns", 1.8, 2.0, _SURGERY),
         _Point("variational-dropout", 1.5, 1.9, _EXACT),
         _Point("soft-weight-sharing", 4.4, 1.9, _SHARING),
@@ -52,7 +53,7 @@ POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("str", 5.0, None, _EXACT),
     ),
     "lenet5": (
-        _Point("l-obs", 1.0, 2.1, _LAYERWISE),
+        _Point("l-obs", 1.0, 2.1, _LAYERWISE, distribution="erk"),
         _Point("dns", 0.9, 0.9, _SURGERY),
         _Point("variational-dropout", 0.4, 0.8, _EXACT),
         _Point("soft-weight-sharing", 0.5, 1.0, _SHARING),
@@ -75,7 +76,8 @@ def cells(model: str) -> list[Cell]:
 def _cell(model: str, point: _Point) -> Cell:
     base = PRESETS[f"mnist-{model}"]
     density = round(point.percent / 100, 6)
-    sparse = replace(base.sparse, method=point.method, density=density, options=dict(point.options), scope=point.scope)
+    sparse = replace(base.sparse, method=point.method, density=density, options=dict(point.options))
+    sparse = replace(sparse, scope=point.scope, distribution=point.distribution)
     config = replace(base, epochs=EPOCHS, schedule=Schedule("cosine"), sparse=sparse, checkpoint_seconds=30.0)
     config = replace(suited(config, ())[0], evaluate_every=5)
     return Cell(model, point.method, density, config, None if point.error is None else Target(point.error))
