@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regrow import config as configuration
-from regrow.config import Config, Data, Optimizer, Schedule, Sparse, from_dict, override, to_toml
+from regrow.config import Config, Data, Optimizer, Schedule, Sparse, from_dict, override, read_toml, to_toml
 from regrow.errors import ConfigurationError
 from regrow.ranges import CHOICES, value_at
 
@@ -246,3 +246,17 @@ def test_runs_from_before_a_key_existed_keep_their_identity():
 
 def test_a_truth_that_is_none_names_the_values():
     assert "compile must be true or false, got 'maybe'" in error(override, Config(), {"compile": "maybe"})
+
+
+def test_a_number_beyond_floats_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"sparse\.density must be a number below 1e308, got one of 401 digits"
+    ):
+        from_dict({"sparse": {"density": 10**400}})
+
+
+def test_files_that_are_no_configurations(tmp_path):
+    for content, message in ((b"a = " + b"[" * 100_000, "not valid TOML"), (b"#" * (2 << 20), "too large")):
+        (tmp_path / "a.toml").write_bytes(content)
+        with pytest.raises(ConfigurationError, match=message):
+            read_toml(tmp_path / "a.toml")

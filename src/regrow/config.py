@@ -19,6 +19,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from regrow.errors import ConfigurationError, unknown
 from regrow.ranges import check_values, value_at
 
+_LARGEST = 1 << 20
+
 
 @dataclass(frozen=True)
 class Data:
@@ -209,8 +211,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """The values of a TOML file, or an error that names it."""
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ConfigurationError(f"{path} is too large for a configuration: more than {_LARGEST:,} bytes")
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
@@ -316,7 +321,12 @@ def _unknown_key(path: str, value: Any, valid: list[str]) -> ConfigurationError:
 
 def _typed(value: Any, hint: Any, path: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigurationError(
+                f"{path} must be a number below 1e308, got one of {len(str(value))} digits"
+            ) from error
     if get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigurationError(f"{path} must be a list, got {value!r}")
@@ -343,7 +353,7 @@ def _parse(text: str, hint: Any) -> Any:
         return _WORDS.get(text.lower(), text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

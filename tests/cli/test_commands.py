@@ -312,3 +312,39 @@ def test_resnet50_on_photographs(tmp_path):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["steps"] == 2
     assert result["density"] == pytest.approx(0.15626087, abs=1e-6)
+
+
+def picture_folder(root):
+    for split in ("train", "val", "test"):
+        for name in ("cat", "dog"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(3):
+                pixels = np.random.default_rng(number).integers(0, 256, (20, 20, 3), np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+    return root
+
+
+def test_images_that_cannot_be_read_are_all_named_by_check_and_before_training(tmp_path, capsys):
+    root = picture_folder(tmp_path / "pets")
+    assert main(["data", "check", str(root)]) == 0
+    bad = [root / "train" / "cat" / "1.png", root / "train" / "dog" / "0.png", root / "val" / "dog" / "2.png"]
+    bad[0].write_bytes(b"")
+    for path in bad[1:]:
+        path.write_bytes(path.read_bytes()[:-200])
+    capsys.readouterr()
+    sizes = ["--data.image_size", "28", "--batch", "2", "--max-steps", "2", "--threads", "1"]
+    for command in (
+        ["data", "check", str(root)],
+        ["train", "mnist-lenet5", *sizes, "--data.name", str(root), "--out", str(tmp_path / "run")],
+    ):
+        assert main(command) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert lines[0].endswith("3 files cannot be used:")
+        assert [line.partition(": cannot be read")[0] for line in lines[1:]] == list(map(str, bad))
+
+
+@pytest.mark.parametrize("command", [["train", "demo"], ["sweep", "demo"], ["report", "x"], ["reproduce", "features"]])
+def test_an_empty_place_is_refused(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--out", ""])
+    assert "argument --out: is empty: name a folder" in capsys.readouterr().err

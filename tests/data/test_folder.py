@@ -1,3 +1,4 @@
+import os
 import threading
 from pathlib import Path
 
@@ -158,3 +159,14 @@ def test_the_most_frequent_class(tmp_path):
     for extra in range(4):
         Image.new("RGB", (40, 40)).save(tmp_path / "val" / "bee" / f"more{extra}.png")
     assert data.load(tmp_path, "val", image_size=32).majority == 0.5
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)], ids=["pipe", "folder", "link"]
+)
+def test_what_is_no_regular_file_is_refused(tmp_path, make):
+    folder = tmp_path / "train" / "cat"
+    folder.mkdir(parents=True)
+    make(folder / "x.png")
+    with pytest.raises(DataError, match=r"x\.png: is no regular file"):
+        ImageFolder(tmp_path)

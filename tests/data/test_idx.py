@@ -71,3 +71,18 @@ def test_missing_file(tmp_path):
 def test_type_that_idx_does_not_have():
     with pytest.raises(DataError, match="cannot hold int64: use one of uint8"):
         dump_idx(np.arange(3))
+
+
+def test_more_dimensions_than_an_array_has():
+    with pytest.raises(DataError, match="100 dimensions"):
+        parse_idx(bytes((0, 0, 8, 100)) + bytes(400))
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked():
+    small = bytes((0, 0, 8, 1)) + (10).to_bytes(4, "big")
+    with pytest.raises(DataError, match="unpacks to more than 18 bytes"):
+        parse_idx(gzip.compress(small + bytes(50_000_000)))
+    huge = bytes((0, 0, 8, 3)) + bytes([255] * 12)
+    for content in (huge, gzip.compress(huge)):
+        with pytest.raises(DataError, match="would take"):
+            parse_idx(content)

@@ -112,3 +112,40 @@ def test_damaged_file_is_named(tmp_path, damage):
     for read in (lambda: images.evaluation_view(path, 32), lambda: images.training_view(path, 32, uniform())):
         with pytest.raises(DataError, match=r"bad\.jpg: cannot be read as an image .*; repair or remove"):
             read()
+
+
+def test_sixteen_bits_are_scaled(tmp_path):
+    ramp = np.tile(np.linspace(0, 255, 64).astype(np.uint16), (64, 1))
+    Image.fromarray((ramp * 257).astype(np.uint16)).save(tmp_path / "sixteen.png")
+    Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "eight.png")
+    (tmp_path / "sixteen.pgm").write_bytes(b"P5 64 64 65535\n" + (ramp * 257).astype(">u2").tobytes())
+    expected = images.evaluation_view(tmp_path / "eight.png", 32)
+    for name in ("sixteen.png", "sixteen.pgm"):
+        assert np.array_equal(images.evaluation_view(tmp_path / name, 32), expected)
+    assert len(np.unique(expected)) > 20
+
+
+def test_pixels_without_a_scale_are_refused(tmp_path):
+    (tmp_path / "float.ppm").write_bytes(b"Pf\n4 4\n-1.0\n" + np.ones(16, "<f4").tobytes())
+    with pytest.raises(DataError, match="mode F have no scale"):
+        images.evaluation_view(tmp_path / "float.ppm", 4)
+    assert "no scale" in images.problem(str(tmp_path / "float.ppm"))
+
+
+def test_other_formats_are_not_even_tried(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        images.evaluation_view(tmp_path / "a.png", 4)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp", ".ppm"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_file_that_is_cut_off_is_found_quickly_or_not(tmp_path, suffix, quick):
+    path = tmp_path / f"a{suffix}"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 50, 3), np.uint8)).save(path)
+    assert images.problem(str(path), quick) is None
+    path.write_bytes(path.read_bytes()[:-1500])
+    assert "repair or remove" in images.problem(str(path), quick)
+    path.write_bytes(b"")
+    assert f"a{suffix}" in images.problem(str(path), quick)
+    assert "gone" in images.problem(str(tmp_path / "gone.png"), quick)

@@ -1,3 +1,5 @@
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -149,3 +151,53 @@ def test_classes_without_images_are_warned_of(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=X, y_train=Y * 2)
     with pytest.warns(RegrowWarning, match=r"4 different training labels from 0 to 6: 3 classes .* \(first: 1, 3, 5\)"):
         assert list(read_npz(tmp_path / "a.npz")) == ["train"]
+
+
+def npz_with_header(path, name, header):
+    """An .npz whose array `name` has a header of its own, and no values."""
+    with zipfile.ZipFile(path, "a") as archive:
+        text = header.encode().ljust(117) + b"\n"
+        archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64))
+
+
+HUGE = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000, 1000), }"
+
+
+def test_an_array_that_is_not_used_is_not_read(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x_train=np.zeros((4, 3, 3), np.uint8), y_train=np.arange(4) % 2)
+    npz_with_header(path, "mine", HUGE)
+    assert len(read_npz(path)["train"]) == 4
+
+
+def test_headers_that_claim_more_than_there_is_are_refused(tmp_path):
+    for shape in ("(1000000, 1000, 1000)", "(100, 100, 100)", "(-1, 2, 2)"):
+        path = tmp_path / "a.npz"
+        path.unlink(missing_ok=True)
+        np.savez(path, y_train=np.arange(4))
+        npz_with_header(path, "x_train", HUGE.replace("(1000000, 1000, 1000)", shape))
+        with pytest.raises(DataError, match=r"a\.npz"):
+            read_npz(path)
+
+
+@pytest.mark.parametrize("label", [10**6, 10**9, 2**62])
+def test_labels_have_a_bound(tmp_path, label):
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((3, 2, 2), np.uint8), y_train=np.array([0, label, 1]))
+    with pytest.raises(DataError, match=rf"label {label} at index 1 asks for more than 1,000,000 classes"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_damage_of_a_compressed_archive_is_named(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(
+        path, x_train=np.random.default_rng(0).integers(0, 9, (40, 9, 9), np.uint8), y_train=np.arange(40) % 3
+    )
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(30, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            read_npz(path)
+        except DataError:
+            refused += 1
+    assert refused > 20

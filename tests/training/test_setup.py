@@ -9,7 +9,7 @@ from regrow.data import DataError
 from regrow.errors import ConfigurationError
 from regrow.training.plan import plan_of
 from regrow.training.processes import Processes
-from regrow.training.setup import assemble, build_model, load_split
+from regrow.training.setup import assemble, build_model, create_model, load_split
 from tests.training import tiny
 
 
@@ -112,3 +112,10 @@ def test_plan_of_data_that_are_not_there(tmp_path):
 )
 def test_plan_says_where_static_masks_stand_in(method, title):
     assert title in " ".join(str(plan_of(override(presets.find("demo"), {"method": method}))).split())
+
+
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained", "pretrained_cfg"])
+def test_a_configuration_cannot_make_timm_load_files(option):
+    config = tiny.config("unused", model="timm:resnet18", model_options={option: "/somewhere"})
+    with pytest.raises(ConfigurationError, match=rf"model_options\.{option} makes timm load a file"):
+        create_model(config, {})

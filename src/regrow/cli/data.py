@@ -54,6 +54,7 @@ def _check(name: str, root: Path | None) -> None:
     """Content of fetched data against what was published; of other data, what `train` would read."""
     from regrow import data
     from regrow.data import catalogue
+    from regrow.data.errors import UnreadableError
     from regrow.data.status import is_verified, status
 
     record = catalogue.find(name)
@@ -62,10 +63,16 @@ def _check(name: str, root: Path | None) -> None:
             raise data.DataError(f"{name}: {status(record)}")
         print(f"{name}: {status(record)}")
         return
+    problems: list[str] = []
     for split in ("train", "val", "test"):
         try:
-            print(data.load(name, split, root=root))
+            found = data.load(name, split, root=root)
         except data.DataError as error:
             if split != "test":
                 raise
             print(error)
+            continue
+        print(found)
+        problems += found.problems()
+    if problems:
+        raise UnreadableError(problems)

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regrow.cli.places import place
 from regrow.cli.sweep import add_execution, conclude, executor_of, stopped
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="a count, a range or a list (default: see --list)")
     parser.add_argument("--epochs", type=int, help="another number of epochs")
     parser.add_argument("--execution", choices=("masked", "sparse", "auto"), help="how sparse layers are computed")
-    parser.add_argument("--out", type=Path, help="folder of the run folders (default: runs/reproduce/WHAT)")
+    parser.add_argument("--out", type=place, help="folder of the run folders (default: runs/reproduce/WHAT)")
     parser.add_argument("--results", type=Path, help="folder of runs.csv, tables and figures (default: OUT)")
     parser.add_argument(
         "--tables-only", action="store_true", help="run nothing: tables and figures of what is finished"

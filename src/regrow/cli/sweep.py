@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from regrow.cli.configured import add_configuration, read_configuration
+from regrow.cli.places import place
 
 if TYPE_CHECKING:
     from regrow.experiments.sweep import Executor, Outcome
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", help="a count (5), a range (0-9) or a list (0,3); default: that of the configuration"
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/sweep"), help="folder of the sweep")
+    parser.add_argument("--out", type=place, default=Path("runs/sweep"), help="folder of the sweep")
     add_execution(parser)
 
 

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from regrow.cli.configured import add_configuration, read_configuration
+from regrow.cli.places import place
 from regrow.config import Config, to_toml
 
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument(
         "--out",
-        type=Path,
+        type=place,
         help="folder of the run (default: runs/<model>-<method>-<density>-s<seed>-<hash>, with -<max steps> and -measured if given)",
     )
     parser.add_argument("--list", action="store_true", help="list the presets and stop")

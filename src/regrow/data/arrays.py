@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from regrow.data.bounds import MOST_CLASSES
 from regrow.data.errors import DataError
 
 
@@ -80,6 +81,10 @@ def labelled_images(images: np.ndarray, labels: np.ndarray, origin: str) -> Labe
         raise DataError(f"{origin}: there are no samples")
     if labels.min() < 0:
         raise DataError(f"{origin}: label {labels.min()} at index {labels.argmin()} is negative; labels count from 0")
+    if labels.max() >= MOST_CLASSES:
+        raise DataError(
+            f"{origin}: label {labels.max()} at index {labels.argmax()} asks for more than {MOST_CLASSES:,} classes; labels count from 0"
+        )
     return LabelledImages(images, labels.astype(np.int64))
 
 

@@ -93,6 +93,10 @@ class Dataset(ABC):
     def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a plan."""
 
+    def problems(self, quick: bool = False) -> list[str]:
+        """What is wrong with files that are read later on; a quick look does not decode those that are plainly whole."""
+        return []
+
     def __repr__(self) -> str:
         """Name, split and sizes."""
         shape = "x".join(map(str, self.shape))

@@ -13,5 +13,15 @@ class FetchError(DataError):
     lists = True
 
 
+class UnreadableError(DataError):
+    """Files that cannot be read, one per line."""
+
+    lists = True
+
+    def __init__(self, problems: list[str]) -> None:
+        many = f"{len(problems)} files" if len(problems) > 1 else "1 file"
+        super().__init__("\n".join([f"{many} cannot be used:", *problems]))
+
+
 class SourceError(Exception):
     """One source failed; `get` notes the reason and turns to the next."""

@@ -117,7 +117,7 @@ def _fetch(source: Source, expected: Mapping[str, str], target: Path, report: Re
     with partial_folder(target.parent) as filled, partial_folder(target.parent) as work:
         found = set()
         for name, content in source.fetch(work, report):
-            if name not in expected:
+            if name not in expected or name in found:
                 continue
             if checksum(content) != expected[name]:
                 raise SourceError(f"{name} differs from the published file (SHA-256 {checksum(content)[:16]}...)")

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,10 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
     labels: list[int] = []
     for name in present:
         with os.scandir(folder / name) as entries:
-            files = sorted(e.path for e in entries if os.path.splitext(e.name)[1].lower() in images.SUFFIXES)
+            found = [e for e in entries if os.path.splitext(e.name)[1].lower() in images.SUFFIXES]
+        if odd := [e.path for e in found if not e.is_file()]:
+            raise DataError(f"{min(odd)}: is no regular file (a pipe, a folder or a broken link); remove it")
+        files = sorted(e.path for e in found)
         if not files:
             raise DataError(f"{folder / name}: class folder without images ({', '.join(sorted(images.SUFFIXES))})")
         paths += files
@@ -151,6 +155,12 @@ class ImageFolder(Dataset):
     def __len__(self) -> int:
         """Number of files."""
         return len(self._listing.paths)
+
+    def problems(self, quick: bool = False) -> list[str]:
+        """Open every file, and name all that cannot be read."""
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="regrow-check") as pool:
+            found = pool.map(partial(images.problem, quick=quick), self._listing.paths)
+            return [problem for problem in found if problem is not None]
 
     def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
         order = plan.order()

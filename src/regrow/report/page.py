@@ -47,6 +47,8 @@ def page(files: RunFiles, past: History | None, shot: Snapshot, work: TrainingWo
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            # A second lock: nothing acts and nothing is fetched, whatever a run's files hold.
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f'<title>{escape(title)} · regrow</title><link rel="icon" href="data:,">',
             f"<style>{resources('regrow.report').joinpath('style.css').read_text()}</style></head>",

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.config import Config, to_toml
+from regrow.data.errors import UnreadableError
 from regrow.environment import code, describe, kernels
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
@@ -110,6 +111,8 @@ class Run:
         self.began_at = self.step
         if self.processes.leads and not self.finished:
             (self.folder / "result.json").unlink(missing_ok=True)  # that of an earlier, nearer end
+            if not self.step:
+                self._check_data()
         self._notify("started")
         self._start_clocks()
         if self.step and self.step % self.steps_per_epoch == 0:
@@ -127,6 +130,12 @@ class Run:
             if self.step % self.steps_per_epoch == 0:
                 self._end_epoch()
         return self._finish()
+
+    def _check_data(self) -> None:
+        """Files that cannot be read are named before training, not in the middle of it."""
+        splits = (self.parts.train, self.parts.validation, self.parts.test)
+        if problems := [problem for split in splits if split is not None for problem in split.problems(quick=True)]:
+            raise UnreadableError(problems)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         start = self.step % self.steps_per_epoch
