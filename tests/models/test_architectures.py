@@ -77,7 +77,7 @@ def test_partially_dense_settings():
     assert sum(layer.weights for layer in dense) == 2_778_304
 
 
-@pytest.mark.parametrize("record", models.list_models(), ids=lambda record: record.name)
+@pytest.mark.parametrize("record", [r for r in models.list_models() if not r.tokens], ids=lambda record: record.name)
 def test_forward_and_backward(record):
     shape = (3, 64, 64) if record.name == "resnet50" else record.input_shape
     model = models.create(record.name, seed=0)

@@ -33,7 +33,7 @@ class Arm:
         """Forward and backward, without the optimizer."""
         for parameter in self.model.parameters():
             parameter.grad = None
-        nn.functional.cross_entropy(self.model(self.x), self.y).backward()
+        nn.functional.cross_entropy(self.model(self.x).flatten(0, -2), self.y.flatten()).backward()
 
     def step(self) -> None:
         """A whole training step."""
@@ -68,10 +68,13 @@ def dense(model: nn.Module, x: Tensor, y: Tensor, channels_last: bool = False) -
     if channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
-    return Arm(model, x, y, _sgd(model))
+    return Arm(model, x, y, _optimizer(model))
 
 
-def _sgd(model: nn.Module) -> torch.optim.SGD:
+def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """What such models are trained with."""
+    if masking.embeds(model):
+        return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
 
 
@@ -97,9 +100,7 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
     """The model under sparse momentum with these masks, in one of torch's memory formats."""
     arm = dense(model, x, y, channels_last)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
-    spared = [
-        name for name, module in model.named_modules() if isinstance(module, masking.LAYERS) and name not in masks
-    ]
+    spared = [name for name, _ in masking.layers_of(model) if name not in masks]
     share = sum(int(m.count_nonzero()) for m in masks.values()) / sum(m.numel() for m in masks.values())
     handle = sparsify(
         model,
@@ -121,6 +122,9 @@ def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:
     """A random batch with random labels for a model of the registry."""
     info = models.info(name)
     generator = torch.Generator().manual_seed(0)
+    if info.tokens:
+        text = torch.randint(info.num_classes, (size, info.input_shape[0] + 1), generator=generator)
+        return text[:, :-1], text[:, 1:].contiguous()
     x = torch.randn(size, *info.input_shape, generator=generator)
     return x, torch.randint(info.num_classes, (size,), generator=generator)
 

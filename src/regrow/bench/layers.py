@@ -55,9 +55,13 @@ LAYERS = (
     LayerSpec(256, 256, 8),
     LayerSpec(512, 512, 4),
     LayerSpec(512, 512, 2),
+    LayerSpec(256, 256, 16, kernel=1),
+    LayerSpec(512, 512, 8, kernel=1),
     LayerSpec(784, 300, batch=100),
     LayerSpec(4096, 4096),
     LayerSpec(4096, 4096, batch=2048),
+    LayerSpec(768, 3072, batch=2048),
+    LayerSpec(3072, 768, batch=2048),
 )
 
 
@@ -136,9 +140,10 @@ class Case:
         return lambda: function(*tensors)[2].mul_(mask)
 
     def sparse(self) -> Candidates:
-        """The three passes on native kernels."""
+        """The three passes on native kernels: maps travel, features lie as torch has them."""
         pattern = SparsePattern(self.mask, window_of(self.module))
-        w, out, x, grad = self.weight, torch.zeros_like(self.weight), to_travel(self.x), to_travel(self.grad)
+        arrange = to_travel if self.spec.size else torch.Tensor.contiguous
+        w, out, x, grad = self.weight, torch.zeros_like(self.weight), arrange(self.x), arrange(self.grad)
         present = passes.forward(x, w, None, pattern)[1]
         return {
             "forward": lambda: passes.forward(x, w, None, pattern),

@@ -32,11 +32,26 @@ class Chosen:
 
 
 def uniform(model: nn.Module, density: float) -> Chosen:
-    """The same share of random weights in every convolution and linear layer but the first, which stays dense."""
-    layers = [(name, module.weight) for name, module in model.named_modules() if isinstance(module, LAYERS)]
+    """The same share of random weights in every convolution and linear layer but the first, which stays dense.
+
+    Behind an embedding no layer is the first, and one that shares the embedding's weight stays dense with it.
+    """
+    layers = layers_of(model)[0 if embeds(model) else 1 :]
     generator = torch.Generator().manual_seed(0)
-    masks = {name: torch.rand(weight.shape, generator=generator) < density for name, weight in layers[1:]}
+    masks = {name: torch.rand(weight.shape, generator=generator) < density for name, weight in layers}
     return Chosen(masks, "uniform", density)
+
+
+def layers_of(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Names and weights of the layers that may be measured sparse: not those that share an embedding's weight."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    found = ((name, module.weight) for name, module in model.named_modules() if isinstance(module, LAYERS))
+    return [(name, weight) for name, weight in found if id(weight) not in tables]
+
+
+def embeds(model: nn.Module) -> bool:
+    """Whether a model takes tokens."""
+    return any(isinstance(module, nn.Embedding) for module in model.modules())
 
 
 def of_run(path: Path, model: nn.Module) -> Chosen:

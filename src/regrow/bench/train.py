@@ -145,7 +145,7 @@ def measure(
     dense_step = min(milliseconds[key + _STEP] for key in dense)
     native = milliseconds[_NATIVE + _STEP]
     sparse_step = milliseconds["sparse" + _STEP]
-    table = cost(base, tuple(batch[0].shape[1:]))
+    table = cost(base, sample=batch[0][:1]) if masks.embeds(base) else cost(base, tuple(batch[0].shape[1:]))
     ratio, bound = dense[best] / milliseconds["sparse"], masks.bound(table, chosen.masks)
     operations = masks.useful_flops(table, chosen.masks) * len(batch[0])
     return TrainResult(

@@ -77,24 +77,27 @@ struct Api {
     });
   }
 
+  static Order order_of(int rows) { return rows ? Order::rows : Order::travelling; }
+
+  // `rows`: features of x and y lie as torch has them, [samples][features].
   // `position` non-null: `weight` is dense-shaped, its present entries are first gathered into `present`; else it is `present` itself.
   static int forward(const Plan* plan, const T* x, const T* weight, const uint32_t* position, int64_t count, T* present, const T* bias, T* y,
-                     int64_t samples, int threads) {
+                     int64_t samples, int rows, int threads) {
     return guarded([&] {
       const auto run = runner(threads);
       if (position) run.gather(weight, position, count, present);
-      run.forward(*plan, x, position ? present : weight, bias, y, samples);
+      run.forward(*plan, x, position ? present : weight, bias, y, samples, order_of(rows));
     });
   }
 
   // dx, dw and dbias may be null: not wanted. `position` null: dw has present weights only.
   static int backward(const Plan* input_plan, const Plan* weight_plan, const T* x, const T* grad, const T* present, const uint32_t* position,
-                      int64_t count, T* dx, T* dw, T* dbias, int64_t channels, int64_t pixels, int64_t samples, int threads) {
+                      int64_t count, T* dx, T* dw, T* dbias, int64_t channels, int64_t pixels, int64_t samples, int rows, int threads) {
     return guarded([&] {
       const auto run = runner(threads);
-      if (dx) run.forward(*input_plan, grad, present, nullptr, dx, samples);
-      if (dw) run.weight_gradient(*weight_plan, x, grad, position, count, dw, samples);
-      if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias);
+      if (dx) run.forward(*input_plan, grad, present, nullptr, dx, samples, order_of(rows));
+      if (dw) run.weight_gradient(*weight_plan, x, grad, position, count, dw, samples, order_of(rows));
+      if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias, order_of(rows));
     });
   }
 
@@ -108,6 +111,11 @@ struct Api {
 
   static int transpose(const T* x, int64_t rows, int64_t cols, T* y, int threads) {
     return in_parts(threads, rows * cols / kWorkLanes, [&](auto& k, int part, int parts) { k.transpose(x, rows, cols, y, part, parts); });
+  }
+
+  static int channels_last(const T* x, int64_t channels, int64_t pixels, int64_t samples, T* y, int threads) {
+    return in_parts(threads, channels * pixels * samples / kWorkLanes,
+                    [&](auto& k, int part, int parts) { k.channels_last(x, channels, pixels, samples, y, part, parts); });
   }
 
   static int channel_statistics(const T* x, int64_t channels, int64_t size, T* mean, T* variance, int threads) {

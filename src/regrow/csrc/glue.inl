@@ -3,10 +3,9 @@
 
 constexpr int64_t kChunk = 4096;  // summed in single precision, then added up in double
 
-// total += sum over [0, size) of term(i), a vector at a time; `term` gets the index.
+// total + the sum over [0, size) of term(i), a vector at a time; `term` gets the index.
 template <class T, class VectorTerm, class ScalarTerm>
-REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm scalar_term) {
-  double total = 0;
+REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm scalar_term, double total = 0) {
   for (int64_t start = 0; start < size; start += kChunk) {
     const int64_t end = start + kChunk < size ? start + kChunk : size;
     Vec<T> a{}, b{}, c{}, d{};
@@ -24,19 +23,33 @@ REGROW_INLINE double sum_over(int64_t size, VectorTerm vector_term, ScalarTerm s
   return total;
 }
 
+// y[cols][rows] <- x[rows][cols] for some columns; consecutive rows of x and of y are so far apart.
+template <class T>
+void transpose_columns(const T* x, int64_t x_pitch, int64_t rows, Range columns, T* y, int64_t y_pitch) {
+  constexpr int size = kLanes<T>;
+  for (int64_t c = columns.begin; c < columns.end; c += size) {
+    int64_t r = 0;
+    if (c + size <= columns.end)
+      for (; r + size <= rows; r += size) transpose_block(x + r * x_pitch + c, x_pitch, y + c * y_pitch + r, y_pitch);
+    for (; r < rows; r++)
+      for (int64_t j = c; j < c + size && j < columns.end; j++) y[j * y_pitch + r] = x[r * x_pitch + j];
+  }
+}
+
 // y[cols][rows] <- x[rows][cols]
 template <class T>
 void transpose(const T* x, int64_t rows, int64_t cols, T* y, int part, int parts) {
   constexpr int size = kLanes<T>;
   const Range blocks = share((cols + size - 1) / size, part, parts);
-  const int64_t end = blocks.end * size < cols ? blocks.end * size : cols;
-  for (int64_t c = blocks.begin * size; c < end; c += size) {
-    int64_t r = 0;
-    if (c + size <= cols)
-      for (; r + size <= rows; r += size) transpose_block(x + r * cols + c, cols, y + c * rows + r, rows);
-    for (; r < rows; r++)
-      for (int64_t j = c; j < c + size && j < cols; j++) y[j * rows + r] = x[r * cols + j];
-  }
+  transpose_columns(x, cols, rows, {blocks.begin * size, blocks.end * size < cols ? blocks.end * size : cols}, y, rows);
+}
+
+// y[sample][pixel][channel] <- x[channel][pixel][sample]: torch's channels_last from travelling maps. A thread takes whole pixels.
+template <class T>
+void channels_last(const T* x, int64_t channels, int64_t pixels, int64_t samples, T* y, int part, int parts) {
+  const Range mine = share(pixels, part, parts);
+  for (int64_t p = mine.begin; p < mine.end; p++)
+    transpose_columns(x + p * samples, pixels * samples, channels, {0, samples}, y + p * channels, pixels * channels);
 }
 
 template <class T>
@@ -45,6 +58,28 @@ void channel_sums(const T* x, int64_t channels, int64_t size, T* sums, int part,
   for (int64_t c = mine.begin; c < mine.end; c++) {
     const T* p = x + c * size;
     sums[c] = T(sum_over<T>(size, [&](int64_t i) -> Vec<T> { return loose(p + i); }, [&](int64_t i) { return p[i]; }));
+  }
+}
+
+// sums[c] = the sum of column c of x[rows][cols]; the same bits as `channel_sums` of its transpose.
+template <class T>
+void column_sums(const T* x, int64_t rows, int64_t cols, T* sums, int part, int parts) {
+  constexpr int size = kLanes<T>;
+  static thread_local Scratch scratch;
+  T* columns = scratch.get<T>(size * kChunk);
+  const Range blocks = share((cols + size - 1) / size, part, parts);
+  for (int64_t c = blocks.begin * size; c < blocks.end * size && c < cols; c += size) {
+    const int64_t width = cols - c < size ? cols - c : size;
+    double total[size] = {};
+    for (int64_t start = 0; start < rows; start += kChunk) {
+      const int64_t count = rows - start < kChunk ? rows - start : kChunk;
+      transpose_columns(x + start * cols + c, cols, count, {0, width}, columns, count);
+      for (int64_t j = 0; j < width; j++) {
+        const T* p = columns + j * count;
+        total[j] = sum_over<T>(count, [&](int64_t i) -> Vec<T> { return loose(p + i); }, [&](int64_t i) { return p[i]; }, total[j]);
+      }
+    }
+    for (int64_t j = 0; j < width; j++) sums[c + j] = T(total[j]);
   }
 }
 

@@ -52,7 +52,7 @@ void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, R
 }  // namespace
 
 template <class T>
-void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const {
+void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order) const {
   if (samples == 0) return;
   static thread_local Scratch scratch;
   T* values = scratch.get<T>(plan.entries());
@@ -60,28 +60,33 @@ void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T*
     list_values(s, weights, values);
     const int64_t lanes = samples * s.lanes_per_sample;
     const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries) + s.out_channels) / kWorkLanes);
-    parallel(parts, [&](int part) { kernels.forward(s, x, values, bias, y, lanes, part, parts); });
+    parallel(parts, [&](int part) { kernels.forward(s, order, x, values, bias, y, lanes, part, parts); });
   }
 }
 
 template <class T>
 void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw,
-                                int64_t samples) const {
+                                int64_t samples, Order order) const {
   static thread_local Scratch scratch;
   T* gradient = position ? scratch.get<T>(size_t(count)) : dw;
   std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
-  present_gradient(plan, x, grad_out, gradient, samples);
+  present_gradient(plan, x, grad_out, gradient, samples, order);
   if (position) scatter(gradient, position, count, dw);
 }
 
 template <class T>
-void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const {
+void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias, Order order) const {
   const int parts = parts_for(channels * size / kWorkLanes);
-  parallel(parts, [&](int part) { kernels.channel_sums(grad_out, channels, size, dbias, part, parts); });
+  parallel(parts, [&](int part) {
+    if (order == Order::rows)
+      kernels.column_sums(grad_out, size, channels, dbias, part, parts);
+    else
+      kernels.channel_sums(grad_out, channels, size, dbias, part, parts);
+  });
 }
 
 template <class T>
-void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const {
+void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples, Order order) const {
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
@@ -90,7 +95,7 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
-      if (lanes > 0) kernels.weight_gradient(s, x, grad_out, sums + stride * part, lanes, part, parts);
+      if (lanes > 0) kernels.weight_gradient(s, order, x, grad_out, sums + stride * part, lanes, part, parts);
     });
     const int64_t targets = plan.fold.target.empty() ? int64_t(s.entries) : int64_t(plan.fold.target.size());
     if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries), part, parts)); });

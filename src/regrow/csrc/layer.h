@@ -20,18 +20,19 @@ struct Runner {
 
   int parts_for(int64_t work) const { return work < serial_below ? 1 : threads; }
 
-  // y = plan(x) with the present weights in mask order; bias may be null. Also the input gradient, on the transposed plan.
-  void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples) const;
+  // y = plan(x) with the present weights in mask order, x and y in the same order of memory (rows: linear layers only); bias may be null. Also the input gradient, on the transposed plan.
+  void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order = Order::travelling) const;
   // dw[position[w]] of every weight w of the plan <- the sum over samples and pixels; without positions dw[w].
-  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw, int64_t samples) const;
-  // dbias[c] <- the sum of channel c, a run of `size` values.
-  void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias) const;
+  void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw, int64_t samples,
+                       Order order = Order::travelling) const;
+  // dbias[c] <- the sum of the `size` values of channel c: a run of them, or a column of rows.
+  void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias, Order order = Order::travelling) const;
   // present[i] <- dense[position[i]].
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 
  private:
   void list_values(const Stencil& s, const T* weights, T* values) const;
-  void present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples) const;
+  void present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples, Order order) const;
   void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;
 };
 

@@ -49,6 +49,22 @@ void pack(T* packed, size_t strip_size, const Stencil& s, const T* x, int64_t la
     }
 }
 
+// packed[strip][channel][V vectors] <- rows[sample][features] from feature `channel` on: transposed on the way.
+template <class T, int V>
+void pack_rows(T* packed, size_t strip_size, const T* rows, int64_t features, int channel, int channels, const Place& p) {
+  constexpr int size = kLanes<T>, width = V * size;
+  for (int lane = 0; lane < p.strips * width; lane += size) {
+    T* to = packed + lane / width * strip_size + lane % width;
+    const T* from = rows + (p.lane + lane) * features + channel;
+    const int there = p.lanes - lane < size ? p.lanes - lane : size;
+    int c = 0;
+    if (there == size)
+      for (; c + size <= channels; c += size) transpose_block(from + c, features, to + (size_t)c * width, width);
+    for (; c < channels; c++)
+      for (int n = 0; n < size; n++) to[(size_t)c * width + n] = n < there ? from[n * features + c] : T(0);
+  }
+}
+
 // Fetches into L2 what the next pack will read, a few cache lines per visit of the present block.
 struct Ahead {
   const char *line = nullptr, *end = nullptr;  // of the present run
@@ -141,4 +157,20 @@ void unpack(const T* sums, size_t strip_size, const Stencil& s, T* y, int64_t la
         for (; n + kLanes<T> <= rest; n += kLanes<T>) loose(to + n) = at(from + n);
         for (; n < rest; n++) to[n] = from[n];
       }
+}
+
+// rows[sample][features] from feature `out` on <- sums[strip][out of block][V vectors].
+template <class T, int V>
+void unpack_rows(const T* sums, size_t strip_size, T* rows, int64_t features, int out, int outs, const Place& p) {
+  constexpr int size = kLanes<T>, width = V * size;
+  for (int lane = 0; lane < p.lanes; lane += size) {
+    const T* from = sums + lane / width * strip_size + lane % width;
+    T* to = rows + (p.lane + lane) * features + out;
+    const int there = p.lanes - lane < size ? p.lanes - lane : size;
+    int c = 0;
+    if (there == size)
+      for (; c + size <= outs; c += size) transpose_block(from + (size_t)c * width, width, to + c, features);
+    for (; c < outs; c++)
+      for (int n = 0; n < there; n++) to[n * features + c] = from[(size_t)c * width + n];
+  }
 }

@@ -8,6 +8,9 @@
 namespace regrow {
 namespace {
 
+// Entries of a visit that are worth a larger input block, and the largest one of a matrix (of a map: twice what L1 holds).
+constexpr double kMatrixVisit = 8, kMapVisit = 14;
+constexpr int kMostMatrixInputs = 192;
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
@@ -62,10 +65,26 @@ int even_block(int total, int most) {
   return ceil_div(total, ceil_div(total, most));
 }
 
-void choose_blocks(const Traits& t, Stencil& s) {
-  const int pixels = s.halo_rows * s.halo_cols, tile = s.tile.rows * s.tile.cols;
-  s.in_block = even_block(s.in_channels, s.matrix ? t.matrix_inputs : t.input_bytes / (t.vector_bytes * pixels));
-  s.out_block = even_block(s.out_channels, s.matrix ? t.matrix_outputs : t.sum_bytes / (t.vector_bytes * tile));
+// An input block holds what L1 does, or more where it would give visits too few entries: then loading and storing their partial sums costs
+// more than inputs out of L2.
+int input_block(int channels, int in_l1, double most, double per_channel, double per_visit) {
+  return even_block(channels, int(std::clamp(per_visit / std::max(per_channel, 1e-9), double(in_l1), most * in_l1)));
+}
+
+// `per_channel`: entries of an output channel per input channel, on average.
+void choose_blocks(const Traits& t, Stencil& s, double per_channel) {
+  const int pixel = t.vector_bytes * s.halo_rows * s.halo_cols, tile = t.vector_bytes * s.tile.rows * s.tile.cols;
+  if (s.matrix) {
+    s.in_block = input_block(s.in_channels, t.matrix_inputs, kMostMatrixInputs / double(t.matrix_inputs), per_channel, kMatrixVisit);
+    s.out_block = even_block(s.out_channels, t.matrix_outputs);
+  } else {
+    s.in_block = input_block(s.in_channels, t.input_bytes / pixel, 2, per_channel, kMapVisit);
+    s.out_block = even_block(s.out_channels, t.sum_bytes / tile);
+  }
+}
+
+double mean_entries(size_t entries, const Stencil& s, int groups) {
+  return double(entries) * groups / (double(s.in_channels) * s.out_channels);
 }
 
 // Sorts the entries into blocks and writes visits, units and sources.
@@ -163,7 +182,7 @@ OwnedStencil pointwise(const Traits& traits, const Geometry& g, const Support& s
     entries.push_back(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
   });
   by_input(entries);
-  choose_blocks(traits, s);
+  choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
   write_lists(s, entries);
   return s;
 }
@@ -186,7 +205,7 @@ OwnedStencil unrolled(const Traits& traits, const Geometry& g, const Support& su
       }
   });
   by_input(entries);
-  choose_blocks(traits, s);
+  choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
   write_lists(s, entries);
   return s;
 }
@@ -293,7 +312,7 @@ std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Su
     if (row.count == 0 || col.count == 0) continue;
     OwnedStencil s(empty_map(g, pass, row, col, single ? common : tile_of(traits, row, col)));
     by_input(entries[r]);
-    choose_blocks(traits, s);
+    choose_blocks(traits, s, mean_entries(entries[r].size(), s, g.groups));
     write_lists(s, entries[r]);
     stencils.push_back(std::move(s));
   }

@@ -27,6 +27,9 @@ constexpr int kVisitPadding = 2;    // readable visits behind the last block
 
 enum class Pass { forward, input_gradient };
 
+// How the features of a linear layer lie in memory: [features][samples], as everything else does, or as torch has them.
+enum class Order { travelling, rows };
+
 // One output channel meets one block of input channels.
 struct Visit {
   int32_t slot;         // output channel inside its block

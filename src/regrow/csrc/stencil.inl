@@ -28,6 +28,7 @@ template <class T, int R, int C, int V, int S>
 struct ForwardTiles {
   static constexpr int P = R * C * V;
   const Stencil& s;
+  Order order;
   const T *values, *bias;
   T* y;
   int64_t lanes;
@@ -75,7 +76,10 @@ struct ForwardTiles {
   }
 
   void end(const T* sums, size_t strip_size, int out, int outs, const Place& p) const {
-    unpack<T, R, C, V>(sums, strip_size, s, y, lanes, out, outs, p);
+    if (order == Order::rows)
+      unpack_rows<T, V>(sums, strip_size, y, s.out_channels, out, outs, p);
+    else
+      unpack<T, R, C, V>(sums, strip_size, s, y, lanes, out, outs, p);
   }
 };
 
@@ -85,6 +89,7 @@ template <class T, int R, int C, int V, int S>
 struct GradientTiles {
   static constexpr int P = R * C * V;
   const Stencil& s;
+  Order order;
   const T* grad_out;
   T* sums;
   int64_t lanes;
@@ -93,6 +98,7 @@ struct GradientTiles {
   // grads[strip][out of block][R*C pixels][V vectors] <- grad_out, zero where no pixel or lane exists.
   void begin(T* grads, size_t strip_size, int out, int outs, const Place& p) {
     rows_inside = s.rows - p.row < R ? s.rows - p.row : R, cols_inside = s.cols - p.col < C ? s.cols - p.col : C;
+    if (order == Order::rows) return pack_rows<T, V>(grads, strip_size, grad_out, s.out_channels, out, outs, p);
     for (int c = 0; c < outs; c++)
       for (int i = 0; i < R; i++)
         for (int j = 0; j < C; j++) {
@@ -209,14 +215,15 @@ void with_tile(const Stencil& s, const Body& body) {
 template <class T>
 struct Forward {
   const Stencil& s;
+  Order order;
   const T *x, *values, *bias;
   T* y;
   int64_t lanes;
   int part, parts;
   template <int R, int C, int V, int S>
   void run() const {
-    ForwardTiles<T, R, C, V, S> body{s, values, bias, y, lanes};
-    walk<T, R, C, V>(s, x, lanes, part, parts, body);
+    ForwardTiles<T, R, C, V, S> body{s, order, values, bias, y, lanes};
+    walk<T, R, C, V>(s, order, x, lanes, part, parts, body);
     finish_streams();
   }
 };
@@ -224,23 +231,24 @@ struct Forward {
 template <class T>
 struct Gradient {
   const Stencil& s;
+  Order order;
   const T *x, *grad_out;
   T* sums;
   int64_t lanes;
   int part, parts;
   template <int R, int C, int V, int S>
   void run() const {
-    GradientTiles<T, R, C, V, S> body{s, grad_out, sums, lanes};
-    walk<T, R, C, V>(s, x, lanes, part, parts, body);
+    GradientTiles<T, R, C, V, S> body{s, order, grad_out, sums, lanes};
+    walk<T, R, C, V>(s, order, x, lanes, part, parts, body);
   }
 };
 
 template <class T>
-void forward(const Stencil& s, const T* x, const T* values, const T* bias, T* y, int64_t lanes, int part, int parts) {
-  with_tile<T>(s, Forward<T>{s, x, values, bias, y, lanes, part, parts});
+void forward(const Stencil& s, Order order, const T* x, const T* values, const T* bias, T* y, int64_t lanes, int part, int parts) {
+  with_tile<T>(s, Forward<T>{s, order, x, values, bias, y, lanes, part, parts});
 }
 
 template <class T>
-void weight_gradient(const Stencil& s, const T* x, const T* grad_out, T* sums, int64_t lanes, int part, int parts) {
-  with_tile<T>(s, Gradient<T>{s, x, grad_out, sums, lanes, part, parts});
+void weight_gradient(const Stencil& s, Order order, const T* x, const T* grad_out, T* sums, int64_t lanes, int part, int parts) {
+  with_tile<T>(s, Gradient<T>{s, order, x, grad_out, sums, lanes, part, parts});
 }

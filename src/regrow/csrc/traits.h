@@ -12,11 +12,12 @@ struct Tile {
 struct Traits {
   const char* name;
   int vector_bytes;
-  int input_bytes;                     // packed input block of a map: most of L1
-  int sum_bytes;                       // partial sums of an output block of a map: a few of them stay in L2
-  int64_t cache_bytes;                 // L2
-  int matrix_inputs, matrix_outputs;   // largest block of a matrix
-  const Tile* tiles = nullptr;         // those that exist
+  int input_bytes;               // packed input block of a map: most of L1
+  int sum_bytes;                 // partial sums of an output block of a map: a few of them stay in L2
+  int64_t cache_bytes;           // L2
+  int matrix_inputs;             // packed input block of a matrix: about L1 with 8 vectors of lanes
+  int matrix_outputs;            // largest output block of a matrix
+  const Tile* tiles = nullptr;   // those that exist
   int tile_count = 0;
 
   constexpr Traits with(const Tile* list, int count) const {
@@ -26,11 +27,10 @@ struct Traits {
   }
 };
 
-// Matrices have no halo: few entries per feature, so that visits (partial sums out of L2 and back) cost more than inputs out of L2.
-constexpr Traits kAvx512{"avx512", 64, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
-constexpr Traits kWide{"wide", 64, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};  // the 16-lane kernels without their instructions
-constexpr Traits kAvx2{"avx2", 32, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
-constexpr Traits kNeon{"neon", 16, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
-constexpr Traits kGeneric{"generic", 16, 24 << 10, 128 << 10, 1000 << 10, 192, 1024};
+constexpr Traits kAvx512{"avx512", 64, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};
+constexpr Traits kWide{"wide", 64, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};  // the 16-lane kernels without their instructions
+constexpr Traits kAvx2{"avx2", 32, 24 << 10, 128 << 10, 1000 << 10, 96, 1024};
+constexpr Traits kNeon{"neon", 16, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
+constexpr Traits kGeneric{"generic", 16, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
 
 }  // namespace regrow

@@ -72,7 +72,7 @@ Ahead after_item(const Stencil& s, const Grid& g, const T* grad_out, int64_t lan
 
 // Walks a thread's items: begin(out, outs, place), then block(visits, strip's packed input, strip) for every block and strip, then end.
 template <class T, int R, int C, int V, class Body>
-void walk(const Stencil& s, const T* x, int64_t lanes, int part, int parts, Body& body) {
+void walk(const Stencil& s, Order order, const T* x, int64_t lanes, int part, int parts, Body& body) {
   constexpr int P = R * C * V;
   // One extra cache line per strip: without it, strips a multiple of 4 KiB apart would compete for the same cache sets.
   const size_t line = kLine / sizeof(T), packed_strip = (size_t)s.in_block * s.halo_rows * s.halo_cols * V * kLanes<T> + line,
@@ -90,7 +90,10 @@ void walk(const Stencil& s, const T* x, int64_t lanes, int part, int parts, Body
     body.begin(tile, outs_strip, out, outs, p);
     for (int b = 0; b < s.in_blocks(); b++) {
       if (begin[b] == begin[b + 1]) continue;
-      pack<T, V>(packed, packed_strip, s, x, lanes, b * s.in_block, channels_of(s, b), p);
+      if (order == Order::rows)
+        pack_rows<T, V>(packed, packed_strip, x, s.in_channels, b * s.in_block, channels_of(s, b), p);
+      else
+        pack<T, V>(packed, packed_strip, s, x, lanes, b * s.in_block, channels_of(s, b), p);
       Ahead ahead = after_block<T, R, C, V>(s, g, x, lanes, item, mine.end, b, begin);
       Ahead outputs;
       if (b + 1 == s.in_blocks()) outputs = after_item<T, R, C, V>(s, g, body.outputs_read(), lanes, item + 1, mine.end, begin[b + 1] - begin[b]);

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regrow.execution import passes
 from regrow.execution.context import Context, once_differentiable
-from regrow.execution.layout import to_travel
+from regrow.execution.layout import in_rows, to_channels_last, to_travel
 from regrow.execution.pattern import SparsePattern, Window
 from regrow.support import Support
 
@@ -79,11 +79,10 @@ def dense_weight_gradient(x: Tensor, grad: Tensor, shape: torch.Size, w: Window)
     top, left, bottom, right = w.padding
     if (top, left) != (bottom, right):
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
-    weight = x.new_empty(shape[0], shape[1], *w.kernel)
+    weight = torch.empty(shape[0], shape[1], *w.kernel, dtype=x.dtype, memory_format=torch.channels_last)
     arguments = ([*w.stride], [top, left], [*w.dilation], False, [0, 0], w.groups, [False, True, False])
-    return torch.ops.aten.convolution_backward(grad.contiguous(), x.contiguous(), weight, None, *arguments)[1].view(
-        shape
-    )
+    grad, x = to_channels_last(grad), to_channels_last(x)
+    return torch.ops.aten.convolution_backward(grad, x, weight, None, *arguments)[1].reshape(shape).contiguous()
 
 
 def watched() -> bool:
@@ -116,7 +115,7 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        x = to_travel(x)  # once, for both passes: an input that does not travel yet is usually the data itself
+        x = x if in_rows(x) else to_travel(x)  # once, for both passes
         if watched():
             y, used = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands()), weight
         else:
@@ -131,7 +130,7 @@ class SparseFunction(torch.autograd.Function):
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
         x, weight, used = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad, dw = to_travel(grad), None
+        grad, dw = grad.contiguous() if in_rows(x) else to_travel(grad), None
         if wants_weight:
             dense = ctx.dense
             dw = whole_weight_gradient(x, grad, ctx.pattern) if dense else ctx.buffer.lend(weight, ctx.pattern.reached)

@@ -1,7 +1,7 @@
 """The travelling layout: logical (N, C, H, W) tensors stored as [C][H][W][N], samples fastest.
 
 It is expressed in plain strides, so elementwise torch functions (ReLU, `+`, dropout) keep it and `flatten(1)` gives the
-[features][N] layout of linear layers without a copy.
+[features][N] layout of linear layers without a copy. Linear layers also compute on ordinary (N, features), and then stay there.
 
 >>> import torch
 >>> x = to_travel(torch.zeros(8, 3, 4, 4))
@@ -57,6 +57,16 @@ def empty_travel(shape: Sequence[int], like: Tensor) -> Tensor:
     return like.new_empty_strided(shape, travel_strides(shape))
 
 
+def in_rows(x: Tensor) -> bool:
+    """True if `x` is features as torch has them, sample after sample: linear kernels take these as they are, and give them back."""
+    return x.dim() == 2 and x.is_contiguous() and not is_travel(x)
+
+
+def empty_as(shape: Sequence[int], like: Tensor) -> Tensor:
+    """An uninitialised tensor in the layout of `like`: features in rows or travelling."""
+    return like.new_empty(shape) if in_rows(like) else empty_travel(shape, like)
+
+
 def to_travel(x: Tensor) -> Tensor:
     """`x` in the travelling layout, with its own strides; a copy only if needed."""
     strides = travel_strides(x.shape)
@@ -77,6 +87,15 @@ def to_ordinary(x: Tensor) -> Tensor:
         return x.contiguous()
     y = torch.empty(x.shape, dtype=x.dtype)
     native.call("transpose", x.dtype, x, x.numel() // x.shape[0], x.shape[0], y)
+    return y
+
+
+def to_channels_last(x: Tensor) -> Tensor:
+    """Maps in torch's channels_last, in which its dense convolutions are fastest; a copy only if needed."""
+    if x.is_contiguous(memory_format=torch.channels_last) or not _native(x) or not is_travel(x):
+        return x.contiguous(memory_format=torch.channels_last)
+    y = torch.empty(x.shape, dtype=x.dtype, memory_format=torch.channels_last)
+    native.call("channels_last", x.dtype, x, x.shape[1], x.shape[2] * x.shape[3], x.shape[0], y)
     return y
 
 

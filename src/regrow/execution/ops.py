@@ -21,7 +21,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from regrow.execution import passes
 from regrow.execution.gradient import dense_weight_gradient
-from regrow.execution.layout import empty_travel
+from regrow.execution.layout import empty_as
 from regrow.execution.operand import refuse_outside, support_of
 from regrow.execution.pattern import SparsePattern, Window
 
@@ -90,13 +90,13 @@ def _(
     window: Numbers,
     dense: bool = False,
 ) -> Tensor:
-    return empty_travel(passes.output_shape(x, shape[0], Window.from_numbers(window)), x)
+    return empty_as(passes.output_shape(x, shape[0], Window.from_numbers(window)), x)
 
 
 @torch.library.register_fake("regrow::sparse_input_gradient", lib=_library)
 def _(grad: Tensor, weight: Tensor, support: Tensor, shape: Numbers, window: Numbers, rows: int, cols: int) -> Tensor:
     channels = shape[1] * Window.from_numbers(window).groups
-    return empty_travel(passes.input_shape(grad, channels, rows, cols), grad)
+    return empty_as(passes.input_shape(grad, channels, rows, cols), grad)
 
 
 @torch.library.register_fake("regrow::sparse_weight_gradient", lib=_library)

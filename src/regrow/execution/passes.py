@@ -2,7 +2,8 @@
 
 y = forward(x, weight, bias, pattern)        dx, dW, db = backward(x, grad, weight, pattern, ...)
 
-Maps are (N, C, H, W) or, for linear layers, (N, features), in any strides; results travel. `weight` is the dense-shaped weight or,
+Maps are (N, C, H, W) or, for linear layers, (N, features), in any strides; results travel, or are
+ordinary rows where features arrive as such. `weight` is the dense-shaped weight or,
 saving a pass over it, the present weights in mask order that `forward` returns beside y.
 """
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regrow.execution import native
-from regrow.execution.layout import empty_travel, to_travel
+from regrow.execution.layout import empty_as, in_rows, to_travel
 from regrow.execution.pattern import SparsePattern, Window
 
 
@@ -44,9 +45,10 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
     if bias is not None:
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
-    y, plan = empty_travel(output_shape(x, p.out_channels, p.window), x), p.plan("forward", *map_size(x), x.dtype)
+    x = x if (rows := in_rows(x)) else to_travel(x)
+    y, plan = empty_as(output_shape(x, p.out_channels, p.window), x), p.plan("forward", *map_size(x), x.dtype)
     source, position, count, present = _weights(weight, p, x.dtype)
-    native.call("forward", x.dtype, plan, to_travel(x), source, position, count, present, bias, y, x.shape[0])
+    native.call("forward", x.dtype, plan, x, source, position, count, present, bias, y, x.shape[0], rows)
     return y, present
 
 
@@ -57,10 +59,11 @@ def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, co
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
     elif (rows, cols) != (1, 1):
         raise ValueError(f"grad has shape {tuple(grad.shape)}, which maps of {rows} x {cols} pixels cannot have")
-    dx = empty_travel(input_shape(grad, p.in_channels, rows, cols), grad)
+    grad = grad if (in_order := in_rows(grad)) else to_travel(grad)
+    dx, samples = empty_as(input_shape(grad, p.in_channels, rows, cols), grad), grad.shape[0]
     plan = p.plan("input_gradient", rows, cols, grad.dtype)
     source, position, count, present = _weights(weight, p, grad.dtype)
-    native.call("forward", grad.dtype, plan, to_travel(grad), source, position, count, present, None, dx, grad.shape[0])
+    native.call("forward", grad.dtype, plan, grad, source, position, count, present, None, dx, samples, in_order)
     return dx
 
 
@@ -80,11 +83,12 @@ def backward(
     """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to the positions of `dw`."""
     _check_maps("x", x, p.in_channels, p)
     _check("grad", grad, output_shape(x, p.out_channels, p.window), x.dtype)
-    x, grad, (rows, cols) = to_travel(x), to_travel(grad), map_size(x)
+    x = x if (in_order := in_rows(x)) else to_travel(x)
+    grad, (rows, cols) = grad.contiguous() if in_order else to_travel(grad), map_size(x)
     dx = dbias = into = onto = positions = None
     if present is not None:
         _check("weight", present, (p.support.nnz,), x.dtype)
-        dx, into = empty_travel(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
+        dx, into = empty_as(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
     if dw is not None:
         _check("out", dw, tuple(p.shape), x.dtype)
         if not dw.is_contiguous():
@@ -94,7 +98,7 @@ def backward(
         dbias = x.new_empty(p.out_channels)
     count, pixels = 0 if positions is None else positions.numel(), grad.numel() // max(1, len(grad) * p.out_channels)
     sizes = (p.out_channels, pixels, len(x))
-    native.call("backward", x.dtype, into, onto, x, grad, present, positions, count, dx, dw, dbias, *sizes)
+    native.call("backward", x.dtype, into, onto, x, grad, present, positions, count, dx, dw, dbias, *sizes, in_order)
     return dx, dbias
 
 

@@ -1,6 +1,7 @@
 """Sparse linear layers one after the other, ReLUs between them: one node of the autograd graph, one native call each way.
 
-Layers of a few thousand weights take less time than torch needs to dispatch them; numbers are those of the layers one by one.
+Layers of a few thousand weights take less time than torch needs to dispatch them; numbers are those of the layers one by one, but for
+rounding in the dense weight gradients of a growth window.
 """
 
 from __future__ import annotations

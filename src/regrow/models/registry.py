@@ -28,20 +28,22 @@ class ModelInfo:
 
     Attributes:
         name: the name `create` takes.
-        input_shape: one sample, channels first.
+        input_shape: one sample, channels first; of a model of tokens their number.
         num_classes: outputs by default.
         description: one line.
         builder: `"module:function"` (imported on demand) or a callable; takes keyword options, among them
             `input_shape` and `num_classes`.
         fixed: options of the builder that this name stands for; `create` does not take them.
+        tokens: whether it takes token ids below `num_classes` and predicts one at every position.
     """
 
     name: str
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
     num_classes: int
     description: str
     builder: str | Callable[..., nn.Module]
     fixed: tuple[tuple[str, Any], ...] = ()
+    tokens: bool = False
 
     def load_builder(self) -> Callable[..., nn.Module]:
         """The function that builds the model."""
@@ -191,6 +193,24 @@ for _record in (
     _wide_resnet(22, 2, " (RigL's CIFAR network)"),
     ModelInfo(
         "resnet50", _IMAGENET, 1000, "ResNet-50 v1.5: stride on the 3x3 convolution", f"{_PACKAGE}.resnet:resnet50"
+    ),
+    ModelInfo(
+        "gpt-10m",
+        (256,),
+        65,
+        "GPT of 10.6M weights in 6 blocks, over characters",
+        f"{_PACKAGE}.gpt:gpt",
+        (("width", 384), ("depth", 6), ("heads", 6)),
+        tokens=True,
+    ),
+    ModelInfo(
+        "gpt2-small",
+        (1024,),
+        50257,
+        "GPT-2 small: 124M weights, 12 blocks, head tied to the embedding",
+        f"{_PACKAGE}.gpt:gpt",
+        (("width", 768), ("depth", 12), ("heads", 12)),
+        tokens=True,
     ),
 ):
     register(_record)

@@ -180,6 +180,38 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   expect_near("dbias", dbias, dbias_ref);
 }
 
+Case linear_case(int inputs, int outputs, int samples) {
+  Case c;
+  c.g = {inputs, outputs, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+  c.samples = samples;
+  c.mask.resize(size_t(inputs) * outputs);
+  for (uint8_t& m : c.mask) m = pick(1, 100) <= 30;
+  return c;
+}
+
+// A linear layer on rows as torch has them gives the same bits as on travelling features.
+template <class T>
+void check_rows(const Kernels<T>& kernels, const Case& c, int threads) {
+  const Runner<T> run{kernels, parallel_threads, threads, 0};
+  const int64_t ins = c.g.in_channels, outs = c.g.out_channels, n = c.samples, count = std::count(c.mask.begin(), c.mask.end(), 1);
+  const auto x = random_values<T>(c.in_size()), grad = random_values<T>(c.out_size()), weight = random_values<T>(count), bias = random_values<T>(outs);
+  const Plan plan = build_plan(*kernels.traits, c.g, c.mask.data(), Pass::forward);
+  std::vector<T> rows(x.size()), grad_rows(grad.size()), y(grad.size()), y_rows(grad.size(), T(99)), dw(count), dw_rows(count);
+  kernels.transpose(x.data(), ins, n, rows.data(), 0, 1);
+  kernels.transpose(grad.data(), outs, n, grad_rows.data(), 0, 1);
+  run.forward(plan, x.data(), weight.data(), bias.data(), y.data(), n);
+  run.forward(plan, rows.data(), weight.data(), bias.data(), y_rows.data(), n, Order::rows);
+  run.weight_gradient(plan, x.data(), grad.data(), nullptr, count, dw.data(), n);
+  run.weight_gradient(plan, rows.data(), grad_rows.data(), nullptr, count, dw_rows.data(), n, Order::rows);
+  for (int64_t i = 0; i < outs; i++)
+    for (int64_t k = 0; k < n; k++) expect_same("y of rows", y_rows[k * outs + i], y[i * n + k]);
+  for (int64_t i = 0; i < count; i++) expect_same("dw of rows", dw_rows[i], dw[i]);
+  std::vector<T> dbias(outs), dbias_rows(outs, T(99));
+  run.bias_gradient(grad.data(), outs, n, dbias.data());
+  run.bias_gradient(grad_rows.data(), outs, n, dbias_rows.data(), Order::rows);
+  for (int64_t i = 0; i < outs; i++) expect_same("dbias of rows", dbias_rows[i], dbias[i]);
+}
+
 // An infinity spoils the gradients of those weights that read it, no other: neither where a tile hangs over the map nor beyond its last window.
 template <class T>
 void check_infinite(const Kernels<T>& kernels, const Geometry& g) {
@@ -197,15 +229,6 @@ void check_infinite(const Kernels<T>& kernels, const Geometry& g) {
   run.weight_gradient(build_plan(*kernels.traits, g, c.mask.data(), Pass::forward), x.data(), grad.data(), nullptr, int64_t(dw.size()), dw.data(), c.samples);
   for (size_t w = 0; w < dw.size(); w++)
     if (std::isfinite(dw[w]) == spoilt[w]) std::printf("gradient %g of weight %zu beside an infinity\n", double(dw[w]), w), std::exit(1);
-}
-
-Case linear_case(int inputs, int outputs, int samples) {
-  Case c;
-  c.g = {inputs, outputs, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
-  c.samples = samples;
-  c.mask.resize(size_t(inputs) * outputs);
-  for (uint8_t& m : c.mask) m = pick(1, 100) <= 30;
-  return c;
 }
 
 // One layer of a stack with all its memory.
@@ -408,6 +431,17 @@ void check_transpose(const Kernels<T>& k, int64_t rows, int64_t cols) {
 }
 
 template <class T>
+void check_channels_last(const Kernels<T>& k, int64_t channels, int64_t pixels, int64_t samples) {
+  const auto x = random_values<T>(channels * pixels * samples);
+  std::vector<T> y(x.size(), T(99));
+  parallel_threads(2, [&](int part) { k.channels_last(x.data(), channels, pixels, samples, y.data(), part, 2); });
+  for (int64_t i = 0; i < int64_t(x.size()); i++) {
+    const int64_t c = i / samples / pixels, p = i / samples % pixels, n = i % samples;
+    expect_same("channels_last", y[(n * pixels + p) * channels + c], x[i]);
+  }
+}
+
+template <class T>
 void check_dropout(const Kernels<T>& k, int64_t size) {
   const auto x = random_values<T>(size);
   std::vector<uint8_t> keep(size);
@@ -518,6 +552,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
   check(kernels, large_case(), 2);
   check(kernels, unpadded_case(), 2);
+  for (int samples : {1, 8, 13, 100, 300, 9001}) check_rows(kernels, linear_case(pick(1, samples > 999 ? 3 : 450), pick(1, 70), samples), 1 + samples % 3);
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_infinite(kernels, {2, 3, 1, 12, 12, 5, 5, 3, 3, 2, 2, 0, 0, 1, 1});
   check_infinite(kernels, {2, 3, 1, 13, 11, 13, 11, 3, 3, 1, 1, 1, 1, 1, 1});
@@ -527,6 +562,8 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check_images(kernels);
   for (int64_t rows : {1, 7, 8, 16, 21, 64})
     for (int64_t cols : {1, 8, 9, 16, 35}) check_transpose(kernels, rows, cols);
+  for (int64_t channels : {1, 16, 19})
+    for (int64_t samples : {1, 16, 37}) check_channels_last(kernels, channels, 6, samples);
   for (int64_t size : {1, 15, 1003}) check_dropout(kernels, size);
   check_steps(kernels);
   check_bernoulli(kernels);
