@@ -70,7 +70,7 @@ def compute(
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
     y = empty_travel(_output_shape(x, shape, geometry), x)
     plan = _plan(where, tuple(shape), geometry, rows, cols, x.dtype)
-    native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0])
+    native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0], False)
     return y.relu_() if relu else y
 
 
