@@ -8,7 +8,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
 import regrow
 from regrow.errors import ConfigurationError
 from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, Moments, family_of, reset_slots, window_length
-from tests.support.training import batches, loss_of, small_net, train
+from tests.support.training import LETTER, batches, loss_of, small_net, train
 
 FIRST_MOMENTS = {
     "momentum": (lambda p, mu: SGD(p, lr=0.05, momentum=mu), "momentum_buffer"),
@@ -47,6 +47,7 @@ def observed(make, tolerance, steps=15, update_every=15, **arguments):
         update_every=update_every,
         grow=spy,
         window_tolerance=tolerance,
+        **LETTER,
         **arguments,
     )
     dense = [nn.Parameter(w.detach().clone()) for w in weights]

@@ -150,6 +150,11 @@ class Moments:
             raise ConfigurationError("this criterion needs the second moments of Adam, AdamW, NAdam or RAdam")
         return self._combined(self.family.second, self._second())
 
+    def seeds_for(self, state: str) -> dict[str, Tensor] | None:
+        """Seeds as a growth rule asks for them (`Grow.state`); None where grown weights start without state."""
+        wanted = state == "seed" or (state == "normalised" and self.host.second is not None)
+        return self.seeds() if wanted else None
+
     def seeds(self) -> dict[str, Tensor]:
         """Optimizer state for weights about to grow, by slot name, from what the window saw."""
         if self.host is not self.family:

@@ -29,7 +29,7 @@ def move_values(
     if sparse.theta is not None:
         return
     lost, born = view.mask & ~mask, mask & ~view.mask
-    seeds = sparse.moments.seeds() if grow is not None and grow.state == "seed" else None
+    seeds = None if grow is None else sparse.moments.seeds_for(grow.state)
     if window_stays_open:
         sparse.moments.keep(lost, layer.rows)
     started = born | regrown if grow is not None and grow.just_pruned == "zero" else born

@@ -172,8 +172,7 @@ class SparseNetwork:
 
     def replace_first(self, masks: list[Tensor]) -> None:
         """Let other masks be the first ones, before the first optimizer step."""
-        for layer, mask in zip(self.layers, masks, strict=True):
-            self.mask(layer).copy_(mask)
+        self._replace(zip(self.layers, masks, strict=True))
         self.start_over({sparse.name: sparse.mask.clone() for sparse in self.parameters})
         for sparse in self.parameters:
             sparse.mask_weight()
@@ -217,6 +216,7 @@ class SparseNetwork:
             memory=self.layer_memory[index],
             rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
             progress=self.settings.progress(step),
+            interval=self.settings.clock.interval(step) if self.settings.clock else 0,
         )
 
     # ---------------------------------------------------------------------------------------------- updating

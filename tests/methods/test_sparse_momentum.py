@@ -12,6 +12,7 @@ from regrow.methods import build
 from regrow.topology.redistribute import SHARES
 from tests.support.manual import Manual
 from tests.support.oracle import update as oracle_update
+from tests.support.training import LETTER
 from tests.support.views import update, view
 
 
@@ -141,7 +142,7 @@ def test_a_weight_pruned_and_regrown_at_once_keeps_its_value_or_restarts(just_pr
         "sparse-momentum",
         [[[0.5, 2.0, 3.0, 0.0]]],
         [[[1, 1, 1, 0]]],
-        {"just_pruned": just_pruned, "decay": "constant"},
+        {"just_pruned": just_pruned, "decay": "constant", **LETTER},
     )
     run.step([[9.0, 1.0, 1.0, 1.0]])
     assert run.handle.journal[0].layers[0].regrown_at_once == 1
@@ -170,7 +171,7 @@ def test_the_journal_records_each_layers_share_of_momentum():
 def test_the_optimizers_buffer_and_an_own_average_give_the_same_masks():
     runs = [
         Manual("sparse-momentum", [torch.arange(1.0, 41).view(5, 8), torch.arange(40.0, 0, -1).view(5, 8)],
-               density=0.4, update_every=3, momentum=source)
+                options=LETTER, density=0.4, update_every=3, momentum=source)
         for source in ("optimizer", "gradient")
     ]  # fmt: skip
     generator = torch.Generator().manual_seed(0)
@@ -253,7 +254,14 @@ def regrow_run(make, data, every):
     model = network()
     optimizer = make(model.parameters())
     handle = regrow.sparsify(
-        model, optimizer, density=0.3, steps=len(data), update_every=every, window_tolerance=0.0, prune_rate=0.5
+        model,
+        optimizer,
+        density=0.3,
+        steps=len(data),
+        update_every=every,
+        window_tolerance=0.0,
+        prune_rate=0.5,
+        **LETTER,
     )
     first = [mask.clone() for mask in handle.masks.values()]
     for inputs, targets in data:

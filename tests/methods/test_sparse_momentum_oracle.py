@@ -20,7 +20,6 @@ VARIANTS = [
     {"global_prune": True},
     {"global_growth": True},
     {"global_prune": True, "global_growth": True},
-    {"reference": True},
     {"reference": True, "redistribution": "none"},
     {"reference": True, "redistribution": "magnitude"},
     {"redistribution": "nonzeros", "growth": "random", "pruning": "set"},

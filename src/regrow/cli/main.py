@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "run a grid of configurations times seeds",
     "reproduce": "re-run a table or figure of the paper",
     "bench": "measure sparse execution against dense torch",
+    "race": "dense against sparse settings, in alternating slices",
     "report": "write a run's report as one HTML file",
     "export": "write a run's network to a file: sparse safetensors, ONNX, torch.export",
     "infer": "answer a data set with an exported network; accuracy and times",
@@ -35,7 +36,7 @@ COMMANDS: dict[str, str] = {
 }
 
 
-CONFIGURED = ("train", "plan", "sweep")
+CONFIGURED = ("train", "plan", "sweep", "race")
 
 
 def build_parser() -> argparse.ArgumentParser:

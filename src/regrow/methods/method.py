@@ -40,6 +40,7 @@ class StepView:
     memory: dict[str, Tensor]
     rng: Callable[..., torch.Generator]
     progress: float
+    interval: int = 0
 
     @property
     def grad(self) -> Tensor:

@@ -12,7 +12,9 @@ from regrow.topology import score
 from regrow.topology.grow import Grow
 from regrow.topology.prune import Count, Prune, Pruning, Threshold, capped_fraction, gated_fraction
 from regrow.topology.redistribute import SHARES, Redistribute, Share, mean_momentum, per_cost
+from regrow.topology.released import Released
 from regrow.topology.schedule import DECAYS, When
+from regrow.topology.warmup import warm_up
 
 GROWTH: dict[str, tuple[score.Score, Literal["layer", "neuron"]]] = {
     "momentum": (score.momentum, "layer"),
@@ -20,6 +22,9 @@ GROWTH: dict[str, tuple[score.Score, Literal["layer", "neuron"]]] = {
     "gradient": (score.gradient, "layer"),
     "momentum-neuron": (score.momentum, "neuron"),
 }
+
+STATES: dict[str, Literal["zero", "seed", "normalised"]] = {"auto": "normalised", "keep": "seed", "zero": "zero"}
+DEFAULT_WARMUP = 0.5
 
 
 def method(
@@ -31,7 +36,8 @@ def method(
     global_prune: bool = False,
     global_growth: bool = False,
     just_pruned: Literal["keep", "zero"] = "keep",
-    grown_momentum: Literal["keep", "zero"] = "keep",
+    grown_momentum: Literal["auto", "keep", "zero"] = "auto",
+    warmup: float | None = None,
     cost_power: float = 0.0,
     reference: bool = False,
 ) -> Method:
@@ -53,14 +59,21 @@ def method(
         pruning: ``magnitude``, ``set`` (smallest of each sign), ``threshold`` (DSR's) or ``curvature`` (Adam family).
         global_prune, global_growth: choose over the whole network instead of per layer.
         just_pruned: a weight pruned and regrown at once keeps its value, or restarts at zero.
-        grown_momentum: a weight grown by momentum starts with it, so that its first step is large, or with none.
+        grown_momentum: a weight grown by momentum starts with it (``keep``), so that its first step is large, or with none (``zero``);
+            ``auto`` keeps Adam's, whose steps are normalised, and no others.
+        warmup: share of the interval between updates over which gradients of grown weights rise from nothing to whole; 0.5 by default.
+            ``grown_momentum="keep", warmup=0`` is the paper to the letter, whose loss jumps after the first updates.
         cost_power: shares c_i / cost_i ** cost_power, with ``costs`` given to ``sparsify``.
-        reference: behave as the authors' code where it differs from the paper: p ends at 0.005, the cap on p_i applies only to layers
-            above 80% density that want to grow, ``redistribution="none"`` shares by layer size, grown weights keep their dense momentum.
+        reference: behave as the authors' code where it differs from the paper. Growth and redistribution by momentum with pruning by
+            magnitude follow `regrow.topology.released`, number of weights included, which drifts around the budget. Other settings keep an
+            exact budget and take over: p ends at 0.005, the cap on p_i applies only to layers above 80% density that want to grow,
+            ``redistribution="none"`` shares by layer size, grown weights keep their dense momentum.
     """
     options.within("prune_rate", prune_rate, 0, 1, open_high=True)
     options.one_of("just_pruned", just_pruned, ("keep", "zero"))
-    options.one_of("grown_momentum", grown_momentum, ("keep", "zero"))
+    options.one_of("grown_momentum", grown_momentum, ("auto", "keep", "zero"))
+    warmup = (0.0 if reference else DEFAULT_WARMUP) if warmup is None else warmup
+    options.within("warmup", warmup, 0, 1)
     options.one_of("growth", growth, GROWTH)
     options.one_of("decay", decay, DECAYS)
     if global_prune and pruning != "magnitude":
@@ -72,7 +85,10 @@ def method(
             "global_growth chooses over the whole network, growth='momentum-neuron' inside units: take one"
         )
     chosen, spread = GROWTH[growth]
-    seeded = grown_momentum == "keep" and (growth.startswith("momentum") or reference)
+    kept = "keep" if reference and grown_momentum == "auto" else grown_momentum
+    seeded = kept != "zero" and (growth.startswith("momentum") or reference)
+    plain = growth == "momentum" and pruning == "magnitude" and not (global_prune or global_growth)
+    released = reference and plain and redistribution == "momentum" and cost_power == 0
     return Method(
         name="sparse-momentum",
         paper="Dettmers & Zettlemoyer",
@@ -84,8 +100,12 @@ def method(
             chosen,
             select="global" if global_growth else spread,
             just_pruned=just_pruned,
-            state="seed" if seeded else "zero",
+            state=STATES[kept] if seeded else "zero",
+            warms_up=warmup > 0,
         ),
+        rewire=Released(SHARES[redistribution]) if released else None,
+        budget="free" if released else "constant",
+        adjust=warm_up(warmup) if warmup else None,
         when=When("epoch"),
         rate=DECAYS[decay](prune_rate, 0.005 if reference and decay == "cosine" else 0.0),
         rate_needs_steps=decay != "constant",

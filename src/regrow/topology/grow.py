@@ -14,6 +14,7 @@ from regrow.topology.redistribute import allocate
 from regrow.topology.score import Score, random, scores_of
 from regrow.topology.select import at_random, largest, largest_overall
 from regrow.topology.view import LayerView
+from regrow.topology.warmup import note_born
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class Grow:
         just_pruned: a weight pruned and regrown in one update may ``keep`` its value and state, or restart at ``zero``, without state
             unless grown weights are seeded: its own momentum is better than a seed.
         value: grown weights start at 0, or at this distance from 0 on the side of their fixed sign (DEEP-R).
-        state: optimizer state of grown weights starts at ``zero`` or from what the growth window saw (``seed``).
+        state: optimizer state of grown weights starts at ``zero``, from what the growth window saw (``seed``), or so only where second
+            moments keep the first step small (``normalised``: the Adam family).
+        warms_up: remember which weights grew, for :func:`regrow.topology.warmup.warm_up`.
     """
 
     score: Score = random
@@ -37,7 +40,8 @@ class Grow:
     candidates: Literal["missing", "not-just-pruned", "never-active-first"] = "missing"
     just_pruned: Literal["keep", "zero"] = "keep"
     value: float = 0.0
-    state: Literal["zero", "seed"] = "zero"
+    state: Literal["zero", "seed", "normalised"] = "zero"
+    warms_up: bool = False
 
     def room(self, layer: LayerView, removed: Tensor) -> Tensor:
         """The positions that may grow: everything missing after pruning."""
@@ -55,8 +59,12 @@ class Grow:
         """Mark the weights to grow: ``counts[i]`` in layer i, or ``sum(counts)`` anywhere if ``select`` is global."""
         rooms = [self.room(layer, gone) for layer, gone in zip(layers, removed, strict=True)]
         if self.select == "global":
-            return self._anywhere(layers, rooms, sum(counts))
-        return [self._in_layer(layer, room, n) for layer, room, n in zip(layers, rooms, counts, strict=True)]
+            grown = self._anywhere(layers, rooms, sum(counts))
+        else:
+            grown = [self._in_layer(layer, room, n) for layer, room, n in zip(layers, rooms, counts, strict=True)]
+        if self.warms_up:
+            note_born(layers, grown)
+        return grown
 
     def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
         if count <= 0:

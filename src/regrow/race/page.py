@@ -1,0 +1,117 @@
+"""A race as table, plot and one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Any
+
+from regrow.figure import save
+from regrow.files import write_atomically
+from regrow.race.entries import DENSE
+from regrow.race.standing import Row, Standing, shown_levels, unbeaten
+from regrow.report import draw, html
+
+AXES = (("seconds", "training seconds"), ("epoch", "epochs"), ("macs", "training MACs (10^12)"))
+
+
+def cells_of(lines: Sequence[Standing], rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of the table."""
+    levels = shown_levels(rows)
+    front, dense = unbeaten(lines), next((line for line in lines if line.setting == DENSE), None)
+    head = [
+        "setting",
+        "n",
+        "weights",
+        "MACs left",
+        "steps",
+        "error %",
+        "seconds",
+        "of dense",
+        "work of dense",
+        "unbeaten",
+    ]
+    body = []
+    for line in lines:
+        body.append(
+            [
+                line.setting,
+                f"{line.seeds}" + (f", {line.diverged} diverged" if line.diverged else ""),
+                f"{line.density:.2%}",
+                html.NONE if line.macs_share is None else f"{line.macs_share:.2%}",
+                f"{line.step:,}",
+                _error(line),
+                f"{line.seconds:,.1f}",
+                html.NONE if dense is None else f"{line.seconds / dense.seconds:.3f}",
+                html.NONE if dense is None else f"{line.macs / dense.macs:.3f}",
+                "yes" if line.setting in front else "",
+                *(f"{line.reached[level]:,.1f}" if level in line.reached else html.NONE for level in levels),
+            ]
+        )
+    return [*head, *(f"s to {level:g}%" for level in levels)], body
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """The table as Markdown."""
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def write_outcome(folder: Path, lines: Sequence[Standing], rows: Sequence[Row], about: dict[str, str]) -> list[Path]:
+    """``race.md``, ``race.svg``, ``race.png`` and ``race.html``."""
+    head, body = cells_of(lines, rows)
+    note = "".join(f"{name}: {value}\n\n" for name, value in about.items())
+    write_atomically(folder / "race.md", (note + markdown(head, body)).encode())
+    with draw.look("race"):
+        figure = _figure(rows)
+        written = save(figure, folder / "race")
+        svg = draw.to_svg(figure, "race", "Error over training seconds, epochs and multiply-accumulates")
+    page = _page(svg, head, body, about)
+    write_atomically(folder / "race.html", page.encode())
+    return [folder / "race.md", *written, folder / "race.html"]
+
+
+def _error(line: Standing) -> str:
+    if line.error is None:
+        return html.NONE
+    spread = "" if line.spread is None else f" ± {line.spread:.2f}"
+    return f"{line.error:.2f}{spread}" + ("" if line.tested else " (held-out images)")
+
+
+def _figure(rows: Sequence[Row]) -> Any:
+    figure, axes = draw.new(12, 3.8, ncols=3, sharey=True)
+    names = list(dict.fromkeys(row["setting"] for row in rows))
+    for (key, label), one in zip(AXES, axes, strict=True):
+        for index, name in enumerate(names):
+            for seed in dict.fromkeys(row["seed"] for row in rows if row["setting"] == name):
+                own = [r for r in rows if r["setting"] == name and r["seed"] == seed and r["error"] is not None]
+                x = [row[key] / (1e12 if key == "macs" else 1) for row in own]
+                first = seed == min(row["seed"] for row in rows if row["setting"] == name)
+                one.plot(x, [row["error"] for row in own], color=f"C{index}", marker=".", label=name if first else None)
+        one.set_xlabel(label)
+        one.set_yscale("log")
+    axes[0].set_ylabel("error on held-out images (%)")
+    axes[-1].legend(loc="upper right")
+    return figure
+
+
+def _page(svg: str, head: Sequence[str], body: Sequence[Sequence[str]], about: dict[str, str]) -> str:
+    title = f"Race: {about.get('model', '')} on {about.get('data', '')}"
+    rows = [[escape(cell) for cell in line] for line in body]
+    parts = [
+        html.section(
+            "curves",
+            "Error over time, epochs and work",
+            html.drawing(svg, "One line per run; lower left is better.", wide=True),
+        ),
+        html.section("table", "Standings", html.table([escape(cell) for cell in head], rows)),
+        html.section("about", "How it was run", html.facts(about.items())),
+    ]
+    style = resources("regrow.report").joinpath("style.css").read_text()
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<title>{escape(title)} · regrow</title><link rel="icon" href="data:,"><style>{style}</style></head><body>'
+        f'<header><p class="brand">regrow</p><h1>{escape(title)}</h1></header><main>{"".join(parts)}</main></body></html>\n'
+    )
