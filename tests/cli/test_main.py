@@ -205,3 +205,32 @@ def test_a_reader_that_goes_away_is_no_error():
         command.stdout.close()
         errors = command.stderr.read()
     assert (command.returncode, errors) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "regrow methods: out of memory"),
+        (MemoryError("Unable to allocate 4 TiB"), "regrow methods: Unable to allocate 4 TiB"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+            "regrow methods: [enforce",
+        ),
+    ],
+)
+def test_without_memory_there_is_one_line(error, line, monkeypatch, capsys):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr("regrow.cli.methods.run", fail)
+    assert main(["methods"]) == 2
+    assert capsys.readouterr().err.startswith(line)
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    def fail(options):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr("regrow.cli.methods.run", fail)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        main(["methods"])

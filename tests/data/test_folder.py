@@ -162,7 +162,7 @@ def test_the_most_frequent_class(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)], ids=["pipe", "folder", "link"]
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)], ids=["pipe", "folder", "link"]
 )
 def test_what_is_no_regular_file_is_refused(tmp_path, make):
     folder = tmp_path / "train" / "cat"

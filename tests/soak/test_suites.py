@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ["kills"]
+SUITES = ["kills", "damage", "hostile"]
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -98,10 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nobody reads on, as behind `| head`: what is left in buffers must not fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
-    except (RegrowError, OSError) as error:
+    except (RegrowError, OSError, MemoryError, RuntimeError) as error:
         if not _is_users(error):
             raise
-        text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split())
+        text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split()) or "out of memory"
         print(f"regrow {command}: {text}", file=sys.stderr)
         return error.status if isinstance(error, RegrowError) else 2
 
@@ -133,4 +133,7 @@ def _own_warnings(command: str) -> Iterator[None]:
 
 def _is_users(error: Exception) -> bool:
     """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback."""
-    return not isinstance(error, OSError) or error.filename is not None
+    if isinstance(error, OSError):
+        return error.filename is not None
+    # torch has no kind of error of its own for what it cannot allocate on a CPU.
+    return isinstance(error, (RegrowError, MemoryError)) or "can't allocate memory" in str(error)

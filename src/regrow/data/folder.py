@@ -73,7 +73,7 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
     for name in present:
         with os.scandir(folder / name) as entries:
             found = [e for e in entries if os.path.splitext(e.name)[1].lower() in images.SUFFIXES]
-        if odd := [e.path for e in found if not e.is_file()]:
+        if odd := [e.path for e in found if not os.path.isfile(e.path)]:
             raise DataError(f"{min(odd)}: is no regular file (a pipe, a folder or a broken link); remove it")
         files = sorted(e.path for e in found)
         if not files:
