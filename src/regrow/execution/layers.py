@@ -52,7 +52,7 @@ class SparseLinear(_SparseLayer, nn.Linear):
         if not self._live:
             return super().forward(x)
         if x.shape[-1:] != (self.in_features,):
-            raise ValueError(f"input has shape {tuple(x.shape)}, expected (..., {self.in_features})")
+            raise self._execution.misshaped(x, f"(..., {self.in_features})")
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         y = self._execution.compute(flat, self.weight, self.bias)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], self.out_features)
@@ -66,9 +66,7 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
         if not self._live:
             return super().forward(x)
         if x.dim() not in (2, 3):
-            raise ValueError(
-                f"input has shape {tuple(x.shape)}, expected (N, C, length) or (C, length) with C = {self.in_channels}"
-            )
+            raise self._execution.misshaped(x, f"(N, C, length) or (C, length) with C = {self.in_channels}")
         maps = (x if x.dim() == 3 else x[None])[:, :, None, :]
         y = self._execution.compute(maps, self.weight, self.bias)[:, :, 0, :]
         return y if x.dim() == 3 else y[0]
@@ -82,9 +80,7 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
         if not self._live:
             return super().forward(x)
         if x.dim() not in (3, 4):
-            raise ValueError(
-                f"input has shape {tuple(x.shape)}, expected (N, C, H, W) or (C, H, W) with C = {self.in_channels}"
-            )
+            raise self._execution.misshaped(x, f"(N, C, H, W) or (C, H, W) with C = {self.in_channels}")
         y = self._execution.compute(x if x.dim() == 4 else x[None], self.weight, self.bias)
         return y if x.dim() == 4 else y[0]
 
@@ -138,6 +134,7 @@ class Execution:
         self._take(pattern)
         self.live = True
         self.fits: Callable[[], bool] | None = None
+        self.name: str | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
 
@@ -176,13 +173,28 @@ class Execution:
 
     def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The layer on features or 4-D maps."""
+        if x.shape[1] != self.pattern.in_channels:
+            raise self.misshaped(x, f"{self.pattern.in_channels} channels in dimension 1")
         if x.dtype != weight.dtype:
-            x = x.to(weight.dtype)
+            x = self._converted(x, weight.dtype)
         if torch.compiler.is_compiling():
             return torch.ops.regrow.sparse_forward(x, weight, bias, *self.operands, self.dense)
         if not self._looked and x.grad_fn is not None:
             self.left_layout, self._looked = left_layout(x), True
         return SparseFunction.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
+
+    def misshaped(self, x: Tensor, expected: str) -> ValueError:
+        """The error for an input that does not fit."""
+        return ValueError(f"{self._where()}input has shape {tuple(x.shape)}, expected {expected}")
+
+    def _converted(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Only autocast, which gives layers their input in a type of its own, may convert: torch refuses other types too."""
+        if torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64:
+            return x.to(dtype)
+        raise TypeError(f"{self._where()}input is {x.dtype}, its weight {dtype}: convert one of them")
+
+    def _where(self) -> str:
+        return "" if self.name is None else f"layer {self.name}: "
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""

@@ -70,6 +70,7 @@ def empty_as(shape: Sequence[int], like: Tensor) -> Tensor:
 def to_travel(x: Tensor) -> Tensor:
     """`x` in the travelling layout, with its own strides; a copy only if needed."""
     strides = travel_strides(x.shape)
+    x = x.resolve_neg()  # a negated view shows other numbers than its memory holds
     if x.stride() == strides:
         return x
     if is_travel(x):  # where a dimension has one element other strides are legal too, but BLAS rounds by them
@@ -83,6 +84,7 @@ def to_travel(x: Tensor) -> Tensor:
 
 def to_ordinary(x: Tensor) -> Tensor:
     """`x` in torch's usual order; a copy only if needed."""
+    x = x.resolve_neg()
     if x.is_contiguous() or not _native(x) or not is_travel(x):
         return x.contiguous()
     y = torch.empty(x.shape, dtype=x.dtype)

@@ -90,7 +90,7 @@ def instruction_sets() -> list[str]:
 
 def reads(x: torch.Tensor) -> bool:
     """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch traces or transforms."""
-    if x.dtype not in SUFFIX or not x.is_cpu or type(x) not in _PLAIN:
+    if x.dtype not in SUFFIX or not x.is_cpu or type(x) not in _PLAIN or x.is_neg():
         return False
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     return not traced and torch._C._functorch.maybe_current_level() is None

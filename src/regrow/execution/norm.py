@@ -105,8 +105,10 @@ def batch_norm(module: _BatchNorm, x: Tensor, relu: bool = False) -> Tensor:
 
 def takes(module: _BatchNorm, x: Tensor) -> bool:
     """True if the native path applies to this input."""
-    same = all(t is None or t.dtype == x.dtype for t in (module.weight, module.running_mean))
-    return native.reads(x) and x.numel() > 0 and travels(x) and same
+    if not native.reads(x) or not x.numel() or not travels(x):
+        return False
+    beside = (module.weight, module.bias, module.running_mean, module.running_var)
+    return all(t is None or (t.dtype == x.dtype and t.shape == x.shape[1:2] and t.is_contiguous()) for t in beside)
 
 
 class TravelBatchNorm1d(nn.BatchNorm1d):

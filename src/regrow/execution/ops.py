@@ -68,8 +68,9 @@ def _weight_gradient_(out: Tensor, x: Tensor, grad: Tensor, reach: Tensor, shape
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, reach: Tensor, shape: Numbers, window: Numbers) -> Tensor:
+    pattern = _pattern(reach, shape, window)  # checks the shape before memory is taken
     out = x.new_zeros(shape)
-    passes.weight_gradient(out, x, grad, _pattern(reach, shape, window))
+    passes.weight_gradient(out, x, grad, pattern)
     return out
 
 

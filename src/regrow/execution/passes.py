@@ -26,6 +26,8 @@ def output_shape(x: Tensor, channels: int, window: Window) -> tuple[int, ...]:
     """Shape of the output of a layer with so many output channels."""
     if x.dim() == 2:
         return x.shape[0], channels
+    if x.dim() != 4:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected features (N, C) or maps (N, C, rows, cols)")
     return (x.shape[0], channels, *window.output_size(x.shape[2], x.shape[3]))
 
 

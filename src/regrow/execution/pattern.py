@@ -201,5 +201,7 @@ def _check_shape(shape: torch.Size, window: Window) -> None:
     kernel = (1, 1, *shape[2:])[-2:]
     if window.kernel != kernel:
         raise ValueError(f"a kernel of {window.kernel} does not fit weights of shape {tuple(shape)}")
+    if len(shape) == 2 and (window.stride != (1, 1) or any(window.padding)):  # its inputs may be features, without maps
+        raise ValueError(f"a linear layer has neither stride nor padding: got {window}")
     if shape[0] % window.groups:
         raise ValueError(f"{shape[0]} output channels cannot be split into {window.groups} groups")

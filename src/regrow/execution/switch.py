@@ -181,7 +181,7 @@ class Switch:
                     execution.take_weight()
                 sparse.follow_layout()
                 execution.update(sparse.support, sparse.reach)
-                execution.fits = sparse.fits
+                execution.fits, execution.name = sparse.fits, layer.name
                 watch(sparse.parameter, sparse)
                 self._sparse[layer.name] = execution
             elif layer.name in self._sparse:

@@ -14,6 +14,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from regrow.execution import norm, pool, stack
 from regrow.execution.dropout import TravelDropout
 from regrow.execution.entrance import TravelConv2d
+from regrow.execution.layers import SparseConv2d
 from regrow.execution.norm import TravelBatchNorm1d, TravelBatchNorm2d
 from regrow.execution.pool import TravelAdaptiveAvgPool2d, TravelAvgPool2d, TravelMaxPool2d
 
@@ -25,23 +26,32 @@ def _observed(module: nn.Module) -> bool:
     return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in module.__dict__ or _has_any_global_hook()
 
 
-def _pair(first: nn.Module, second: nn.Module, x: Tensor) -> Tensor | None:
-    """Batch norm then ReLU, or ReLU then max pooling, in one pass; None for other pairs."""
+def _pair(first: nn.Module, second: nn.Module, x: Tensor, fresh: bool) -> Tensor | None:
+    """Batch norm then ReLU, or ReLU then max pooling, in one pass; None for other pairs.
+
+    A ReLU in place must write to an ``x`` that others may hold: only a ``fresh`` one can go without.
+    """
     if isinstance(first, TravelBatchNorm1d | TravelBatchNorm2d) and type(second) is nn.ReLU and norm.takes(first, x):
         return norm.batch_norm(first, x, relu=True)
-    if type(first) is nn.ReLU and type(second) is TravelMaxPool2d and pool.takes(second, x):
+    if type(first) is not nn.ReLU or (first.inplace and not fresh):
+        return None
+    if type(second) is TravelMaxPool2d and pool.takes(second, x):
         return pool.max_pool(second, x, relu=True)
     return None
 
 
-def _fused(modules: list[nn.Module], x: Tensor) -> tuple[Tensor, int] | None:
+def _fused(modules: list[nn.Module], x: Tensor, fresh: bool) -> tuple[Tensor, int] | None:
     """The first modules in one pass, and how many they were; None if the first must be called by itself."""
     if count := stack.length(modules, x):
         return None if any(map(_observed, modules[:count])) else (stack.compute(modules[:count], x), count)
     if len(modules) < 2 or any(map(_observed, modules[:2])):
         return None
-    both = _pair(modules[0], modules[1], x)
+    both = _pair(modules[0], modules[1], x, fresh)
     return None if both is None else (both, 2)
+
+
+# Layers whose output nobody else has seen; others may return their input.
+_MAKERS = (SparseConv2d, TravelConv2d, TravelBatchNorm2d)
 
 
 class TravelSequential(nn.Sequential):
@@ -49,10 +59,12 @@ class TravelSequential(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """The modules in order."""
-        modules = list(self)
+        modules, fresh = list(self), False
         while modules:
-            fused = _fused(modules, x)
+            fused = _fused(modules, x, fresh)
             x, count = (modules[0](x), 1) if fused is None else fused
+            last = modules[count - 1]
+            fresh = fused is not None or (type(last) in _MAKERS and not _observed(last))
             del modules[:count]
         return x
 
