@@ -24,7 +24,7 @@ NAMES = [
     "sparse-momentum", "set", "dsr", "deep-r", "soft-deep-r", "snip", "static", "dense", "rigl", "snfs-erk", "itop", "granet",
     "mest", "top-kast", "srigl", "grasp", "synflow", "gradual-pruning", "han", "lottery-ticket", "sr-ste",
     "movement", "str", "l-obs", "dns", "l0", "variational-dropout", "lc", "obd", "targeted-dropout", "soft-weight-sharing",
-    "bayesian-compression",
+    "bayesian-compression", "nest",
 ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def run(capsys, monkeypatch):
 
 
 def test_every_example_is_tested():
-    assert {p.name for p in EXAMPLES.glob("*.py")} == {"quickstart.py", "own_method.py"}
+    assert {p.name for p in EXAMPLES.glob("*.py")} == {"quickstart.py", "own_method.py", "finetune.py"}
 
 
 def test_quickstart_prints_the_table_and_learns(run):
@@ -48,3 +48,13 @@ def test_own_method_fits_the_teacher(run):
     assert [row[0] for row in rows] == ["criteria", "method"]
     assert all(float(loss) < 0.02 for _, loss, _, _ in rows)
     assert {(weights, updates) for _, _, weights, updates in rows} == {("403", "5")}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fine_tuning_keeps_what_was_learnt_in_the_loop_and_in_the_trainer(run):
+    pytest.importorskip("transformers", exc_type=ImportError)
+    pytest.importorskip("accelerate", exc_type=ImportError)
+    out = run("finetune.py")
+    found = re.findall(r"^(movement|str), (loop|Trainer): ([\d.]+)% with 30.0% of 20,480 weights$", out, re.MULTILINE)
+    assert [row[:2] for row in found] == [(m, w) for m in ("movement", "str") for w in ("loop", "Trainer")]
+    assert all(float(accuracy) > 90 for *_, accuracy in found)  # two classes, the larger with about 60%

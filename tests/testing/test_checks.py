@@ -15,6 +15,7 @@ from regrow.topology.initial import at_random
 from regrow.topology.prune import Prune
 from regrow.topology.redistribute import Redistribute
 from regrow.topology.schedule import When, constant
+from regrow.weighting import Weighting
 
 ALL = [method.name for method in regrow.list_methods(show=False)]
 VARIANTS = [
@@ -32,6 +33,19 @@ VARIANTS = [
     ("granet", {"start_density": 1.0}),
     ("top-kast", {"exploration": 0.1}),
     ("sr-ste", {"n": 1, "m": 3}),
+    ("movement", {"soft": True, "budget": "exact", "finetune_steps": 3}),
+    ("movement", {"select": "global", "score_lr": None}),
+    ("str", {"start": -2.5, "budget": "exact", "finetune_steps": 4}),
+    ("dns", {"c": 0.3, "dense_share": 0.2, "budget": "exact", "finetune_steps": 3}),
+    ("l-obs", {"updates": "exact", "rounds": 2}),
+    ("obd", {"curvature": "fisher"}),
+    ("l0", {"gates": "weight"}),
+    ("l0", {"budget": "exact", "finetune_steps": 4}),
+    ("variational-dropout", {"budget": "exact", "finetune_steps": 4}),
+    ("lc", {"form": "l1-penalty", "alpha": 1e-5, "dense_share": 0.1}),
+    ("targeted-dropout", {"ramp": 0.0}),
+    ("soft-weight-sharing", {"dense_share": 0.1, "budget": "exact", "finetune_steps": 4}),
+    ("bayesian-compression", {"budget": "exact", "finetune_steps": 2}),
 ]
 
 
@@ -146,7 +160,48 @@ def needs_buffer(layer):
     return layer.evidence.state()["momentum_buffer"].abs()
 
 
+class Restless:
+    """Shows other weights whenever it is asked."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, layer):
+        self.calls += 1
+        return layer.theta * (1 + 0.01 * self.calls)
+
+
+class WrongSlope(torch.autograd.Function):
+    """theta, with twice its derivative."""
+
+    @staticmethod
+    def forward(ctx, theta):
+        return theta.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+def noisy_evaluation(setup):
+    """Adds noise to outputs in either mode."""
+    setup.model.register_forward_hook(lambda module, inputs, output: output + torch.rand(()))
+    return at_random(setup)
+
+
+def decays_in_secret(layers):
+    return sum(layer.theta.square().sum() for layer in layers)
+
+
+def sound_weighting(**pieces):
+    return sound(weighting=Weighting(**{"show": lambda layer: layer.theta * layer.mask, **pieces}))
+
+
 BROKEN = {
+    "check_finished": sound_weighting(show=Restless()),
+    "check_evaluation": sound(initial=noisy_evaluation),
+    "check_derivatives": sound_weighting(show=lambda layer: WrongSlope.apply(layer.theta)),
+    "check_neutral": replace(sound_weighting(penalty=decays_in_secret), neutral={}),
     "check_budget": sound(rewire=one_more),
     "check_layers_live": sound(rewire=emptied),
     "check_weights_outside_masks": sound(initial=leaky),
@@ -165,6 +220,7 @@ BROKEN = {
 
 def test_a_sound_method_of_ones_own_conforms():
     check_method(sound())
+    check_method(sound_weighting())
 
 
 def test_there_is_a_broken_method_for_every_check():

@@ -17,6 +17,7 @@ from regrow.methods import (
     lottery,
     mest,
     movement,
+    nest,
     obd,
     rigl,
     set_,
@@ -39,7 +40,7 @@ from regrow.methods.method import METHODS, Method, Rounds, StepView, build, regi
 for _module in (
     sparse_momentum, set_, dsr, deep_r, soft_deep_r, snip, static, dense, rigl, snfs, itop, granet, mest, top_kast, srigl,
     grasp, synflow, gradual, han, lottery, sr_ste, movement, str_, l_obs, dns, l0,
-    variational_dropout, lc, obd, targeted_dropout, soft_weight_sharing, bayesian_compression,
+    variational_dropout, lc, obd, targeted_dropout, soft_weight_sharing, bayesian_compression, nest,
 ):  # fmt: skip
     register(_module.method)
 

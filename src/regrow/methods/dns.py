@@ -92,6 +92,7 @@ def method(
         rewire=surgery,
         when=When(1, journal_every=100),
         budget="outcome",
+        neutral={"c": -1e9},
         extra_memory="1 dense tensor per layer (theta)",
     )
 

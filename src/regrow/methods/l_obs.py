@@ -78,6 +78,8 @@ def method(
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
         budget="schedule",
+        sets_values=True,
+        neutral={},
         extra_memory="inverse of (inputs + 1)^2 numbers per layer while pruning",
     )
 

@@ -79,6 +79,7 @@ def method(
         when=When("epoch", epochs=epochs, last=True),
         density=(lambda target: lambda progress: 1.0 if progress <= dense_share else target) if exact else None,
         budget="schedule" if exact else "outcome",
+        neutral={"mu": 1e-30, "growth": 1.0, "multipliers": False},
         extra_memory="3 dense tensors per layer (w, theta, lambda)",
     )
 

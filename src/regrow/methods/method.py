@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -83,10 +83,12 @@ class Method:
         density, floor: turn the target density into a curve over the run, where the budget moves.
         budget: the rule that the number of weights follows.
         extra_memory: what it keeps beside the weights, in words.
-        calibration: whether first masks need a ``loss`` or an ``input``.
+        calibration: whether first masks need a ``loss`` or an ``input``, or updates need ``batches``.
         fixed_counts: prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
         weighting: what is trained where that is more than the present weights.
         outcome: which masks follow from it where the density is a result (budget rule ``outcome``).
+        sets_values: updates come with new weights (compensation, values of grown weights).
+        neutral: options with which, all weights present, it trains as the dense network does; None where noise stays.
         rounds: what ``handle.rewind()`` does, for methods that train, prune and train again.
         prepare: fills a layer's memory at the start.
         adjust, perturb: run before and after each optimizer step.
@@ -124,6 +126,8 @@ class Method:
     pure_gradient: bool = False
     needs_costs: bool = False
     extra_needs: frozenset[Need] = frozenset()
+    sets_values: bool = False
+    neutral: Mapping[str, Any] | None = None
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -91,6 +91,7 @@ def method(
         when=When(1, journal_every=100),
         density=None if soft else lambda target: cubic(1.0, target, begin, end),
         budget="outcome" if soft else "schedule",
+        neutral={},
         extra_memory="2 dense tensors per layer (theta, scores) and the scores' optimizer state",
     )
 

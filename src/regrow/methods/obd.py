@@ -56,6 +56,7 @@ def method(
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
         budget="schedule",
+        neutral={},
     )
 
 

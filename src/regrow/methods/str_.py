@@ -56,6 +56,7 @@ def method(
         when=When(1, journal_every=100),
         rate_needs_steps=False,
         budget="outcome",
+        neutral={"start": -1e4, "decay": 0.0},
         extra_memory="1 dense tensor per layer (theta), 1 number per layer",
     )
 

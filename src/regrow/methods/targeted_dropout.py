@@ -53,6 +53,7 @@ def method(drop: float = 0.5, ramp: float = 0.5) -> Method:
         when=When(1, journal_every=100),
         density=lambda target: density_of(target, ramp),
         budget="schedule",
+        neutral={},
         extra_memory="1 dense tensor per layer (theta)",
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regrow.errors import RegrowError
 from regrow.methods import Method
+from regrow.testing.promises import check_derivatives, check_evaluation, check_finished, check_neutral
 from regrow.testing.ranks import check_ranks
 from regrow.testing.trial import (
     OPTIMIZERS,
@@ -129,7 +130,8 @@ def check_missing_state(subject: Subject) -> None:
 def check_grown_weights(subject: Subject) -> None:
     """Grown weights start at their declared value, and their momentum at zero or at the momentum the window saw."""
     grow = subject.recipe.grow
-    if subject.recipe.weighting is not None or subject.recipe.rounds is not None:
+    recipe = subject.recipe
+    if recipe.weighting is not None or recipe.rounds is not None or recipe.sets_values:
         return
     trial = Trial(subject)
     dense = _DenseMomentum(trial, 0.9)
@@ -262,6 +264,10 @@ CHECKS: list[Check] = [
     check_degenerate_shapes,
     check_dtypes,
     check_optimizers,
+    check_finished,
+    check_evaluation,
+    check_derivatives,
+    check_neutral,
 ]
 """Every check but the one on several processes, in the order they run."""
 
