@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/results.md from the raw rows of `results/*/runs.csv`.
+"""Write the tables of docs/ from the raw rows of `results/*/runs.csv`.
 
     python results/show.py          # after new runs
     python results/show.py --check  # exit code 1 if a table is not what the rows say
@@ -26,7 +26,7 @@ from regrow.experiments.tables import Line, count, markdown, number, table_from_
 
 HOME = Path(__file__).parent
 PAGES = ("results", "probes", "benchmarks", "growth_window", "execution")
-DOCUMENTS = (HOME.parent / "README.md", *(HOME.parent / "docs" / f"{page}.md" for page in PAGES))
+DOCUMENTS = tuple(HOME.parent / "docs" / f"{page}.md" for page in PAGES)
 HEADER = (
     "model",
     "setting",

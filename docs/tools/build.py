@@ -58,7 +58,7 @@ def _inside(text: str, up: str) -> str:
 def _top_links(text: str) -> str:
     for name, here in _TOP.items():
         text = text.replace(f"]({name})", f"]({here})")
-    return re.sub(r"\[([^\]]+)\]\((?:LICENSE|examples|results|benchmarks|src)[^)]*\)", r"\1", text)
+    return re.sub(r"\[([^\]]+)\]\((?:LICENSE|CITATION|examples|results|benchmarks|src)[^)]*\)", r"\1", text)
 
 
 def configuration() -> str:

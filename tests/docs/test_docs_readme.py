@@ -12,13 +12,41 @@ README = (ROOT / "README.md").read_text()
 def method_row(method):
     wanted = ", ".join(sorted(method.needs - {"present momentum"})) or "none"
     summary = method.summary.replace("|", r"\|")
-    link = f"[{method.name}](docs/methods/{method.name}.md)"
+    link = f"[{method.name}](methods/{method.name}.md)"
     return f"| {link} | {method.paper} {method.year} | {summary} | {method.budget} | {wanted} | {method.extra_memory} |"
 
 
 def test_table_of_methods_is_the_registry():
-    rows = [line for line in README.splitlines() if "](docs/methods/" in line]
+    rows = [line for line in (ROOT / "docs" / "methods.md").read_text().splitlines() if line.startswith("| [")]
     assert rows == [method_row(method) for method in regrow.list_methods(show=False)]
+
+
+def test_the_readme_is_two_screens():
+    """What it is, a figure, three numbers, install, the one line, what next: tables live in docs."""
+    assert len(README.splitlines()) <= 75
+    assert "pip install" in README.split("```sh")[1]
+    numbers = [line for line in README.splitlines() if line.startswith("| **")]
+    assert len(numbers) == 3
+    assert "<!-- results:" not in README
+
+
+def test_the_readmes_numbers_are_those_of_the_tables():
+    faster, error, size = (
+        re.search(r"\*\*([\d.]+)", line)[1] for line in README.splitlines() if line.startswith("| **")
+    )
+    docs = ROOT / "docs"
+    speeds = [line.split("|") for line in (docs / "benchmarks.md").read_text().splitlines()]
+    head = next(cells for cells in speeds if " 5% " in cells and " 1% " in cells)
+    row = next(cells for cells in speeds if cells[1:2] == [" VGG16-D, forward + backward, batch 128 "])
+    assert row[head.index(" 5% ")].split()[0] == f"{faster}x"
+    rows = [line for line in (docs / "results.md").read_text().splitlines() if line.startswith("| lenet300 |")]
+    dense, five = (next(line for line in rows if name in line) for name in ("| dense |", "| sparse momentum | 5 |"))
+    assert f"{float(five.split('|')[6].split('±')[0]):.2f}" == error
+    assert (
+        f"dense {float(dense.split('|')[6].split('±')[0]):.2f}%, the paper {float(five.split('|')[7].split('±')[0]):.2f}%"
+        in README
+    )
+    assert f"| values in fp32 | 100% | {size}% |" in (docs / "sparse_file.md").read_text()
 
 
 def test_quickstart_is_under_ten_lines():

@@ -96,6 +96,7 @@ def next_steps(folder: Path, result: dict[str, Any]) -> str:
         f"the run is in {folder}; next:",
         f"  regrow report {folder}    # one HTML page",
         f"  regrow evaluate {folder}",
+        f"  regrow export {folder} --to model.safetensors",
     ]
     if result["execution"] == "masked" and result["density"] < 1 and available():
         lines.append("  --execution auto    # may be faster: dense or sparse kernels, layer by layer, as measured")
