@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regrow
+from regrow.errors import ConfigurationError
 from tests.support.training import batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 
@@ -123,3 +124,49 @@ def test_no_share_after_the_last_update():
     model, optimizer, handle = sparse_run(steps=12, update_every=6, window_tolerance=0)
     openings(handle, model, optimizer, 7)
     assert handle.window.share(handle.step) == 0.0
+
+
+def test_every_so_many_steps_of_the_window_count_back_from_the_update():
+    model, optimizer, handle = sparse_run(update_every=10, window_tolerance=0.5, window_stride=3)
+    needed = []
+    for batch in batches(20):
+        needed.append(handle.needs_missing_gradients)
+        train(model, optimizer, [batch])
+    # mu = 0.9 and a tolerance of a half: seven steps, of which the first, fourth and seventh count.
+    once = [False, False, False, True, False, False, True, False, False, True]
+    assert needed == once + once
+    assert handle.window.share(0) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("make", [sgd, lambda model: torch.optim.Adam(model.parameters(), lr=0.01)])
+def test_under_a_constant_gradient_a_stride_changes_nothing(make):
+    """Each gradient stands for those between: the same momentum, to the last digits."""
+    seen = []
+    for stride in (1, 4):
+        model = small_net()
+        optimizer = make(model)
+        handle = regrow.sparsify(
+            model, optimizer, density=0.3, steps=100, update_every=30, window_tolerance=0.2, window_stride=stride
+        )
+        for _ in range(29):
+            for index, parameter in enumerate(model.parameters()):
+                parameter.grad = None
+                loss = (parameter * (index + 1) * 0.01).sum()
+                loss.backward()
+            optimizer.step()
+        seen.append([(sparse.moments.seen, sparse.moments.first) for sparse in handle.parameters])
+    for (steps, whole), (thin_steps, thin) in zip(*seen, strict=True):
+        assert thin_steps <= steps + 3
+        assert thin_steps % 4 == 0
+        mu = 0.9
+        torch.testing.assert_close(thin / (1 - mu**thin_steps), whole / (1 - mu**steps), rtol=1e-4, atol=1e-7)
+
+
+def test_full_momentum_has_no_stride():
+    _, _, handle = sparse_run(window_tolerance=0.0, window_stride=4)
+    assert handle.window.stride == 1
+
+
+def test_a_stride_that_cannot_be_meant():
+    with pytest.raises(ConfigurationError, match="window_stride must be a positive whole number"):
+        sparse_run(window_stride=0)

@@ -22,7 +22,7 @@ from regrow.methods import METHODS, Method, build
 from regrow.methods.fitness import check_weighting
 from regrow.ranks import Ranks
 from regrow.scope import Rule, Scope, choose
-from regrow.settings import Settings
+from regrow.settings import DEFAULT_STRIDE, Settings
 from regrow.topology.redistribute import Share
 from regrow.topology.schedule import Clock, require_steps
 from regrow.topology.score import Score
@@ -45,6 +45,7 @@ def sparsify(
     distribution: str | Callable[..., list[float]] | Mapping[str, float] | None = None,
     seed: int = 0,
     window_tolerance: float = 1e-3,
+    window_stride: int = DEFAULT_STRIDE,
     momentum: Literal["optimizer", "gradient"] = "optimizer",
     prune: Score | None = None,
     redistribute: Share | None = None,
@@ -74,6 +75,7 @@ def sparsify(
         distribution: budget per layer: ``"uniform"``, ``"er"``, ``"erk"``, a function, or a map from layer pattern to density.
         seed: seed of everything random in masks.
         window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.
+        window_stride: collect evidence for growth in every so many steps of the window, which then stand for those between.
         momentum: score by the ``optimizer``'s momentum, or by an own average of the pure ``gradient`` (without weight decay).
         prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
         calibration: a function that returns the loss of a batch (SNIP, GraSP), an example input (SynFlow), or batches
@@ -103,9 +105,8 @@ def sparsify(
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     recipe = _recipe(method, options, prune, redistribute, grow)
-    _check_numbers(
-        density, window_tolerance, seed, steps=steps, update_every=update_every, steps_per_epoch=steps_per_epoch
-    )
+    counts = {"steps": steps, "update_every": update_every, "steps_per_epoch": steps_per_epoch}
+    _check_numbers(density, window_tolerance, seed, window_stride=window_stride, **counts)
     inner = attach.supported(optimizer)
     layers, decisions = choose(model, scope)
     attach.refuse_owned(layers)
@@ -116,6 +117,7 @@ def sparsify(
         clock=_clock(recipe, steps, update_every, steps_per_epoch),
         seed=int(seed),
         window_tolerance=window_tolerance,
+        window_stride=int(window_stride),
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
         options=dict(options),
         samples=samples,

@@ -86,6 +86,7 @@ class Sparse:
     distribution: str = ""
     update_every: int = 0
     window_tolerance: float = 1e-3
+    window_stride: int = 1
     momentum_source: str = "optimizer"
     execution: str = "masked"
     native_step: bool = True
@@ -147,6 +148,8 @@ class Config:
             del plain[key]
         if self.sparse.costs == "macs":
             del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
+        if self.sparse.window_stride == 1:
+            del plain["sparse"]["window_stride"]
         for key in ("macs", "milliseconds"):
             if not plain["sparse"][key]:
                 del plain["sparse"][key]

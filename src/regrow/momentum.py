@@ -101,21 +101,26 @@ class Moments:
         self.seen = 0
         self.last: Tensor | None = None
 
-    def collect(self, gradient: Tensor, smooth: bool) -> None:
-        """Take the dense gradient of one step, averaged over ranks and unscaled."""
+    def collect(self, gradient: Tensor, smooth: bool, stride: int = 1) -> None:
+        """Take the dense gradient of one step, averaged over ranks and unscaled; it stands for the ``stride`` steps up to this one.
+
+        M <- mu^s M + gain (1 + mu + ... + mu^(s-1)) g, as if g had been the gradient of all of them.
+        """
         self.last = gradient
         if not smooth:
             return
         group = self.group()
         if self.first is None:
             self.first = torch.zeros_like(gradient)
-        self.first.mul_(self.family.coefficient(group)).add_(gradient, alpha=self._gain(group))
+        coefficient = self.family.coefficient(group)
+        repeated = sum(coefficient**k for k in range(stride))
+        self.first.mul_(coefficient**stride).add_(gradient, alpha=self._gain(group) * repeated)
         if self.family.second is not None:
             beta = float(group["betas"][1])
             if self.second is None:
                 self.second = torch.zeros_like(gradient)
-            self.second.mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
-        self.seen += 1
+            self.second.mul_(beta**stride).addcmul_(gradient, gradient, value=1 - beta**stride)
+        self.seen += stride
 
     def skip(self) -> None:
         """A step of the window without any gradient: optimizers leave such a parameter alone, momentum included."""

@@ -26,6 +26,7 @@ _POSITIVE = (
     "data.batch",
     "data.eval_batch",
     "data.image_size",
+    "sparse.window_stride",
     "optimizer.lr",
     "schedule.every",
     "schedule.factor",

@@ -9,6 +9,9 @@ from typing import Any
 from regrow.methods.method import Method
 from regrow.topology.schedule import Clock
 
+DEFAULT_STRIDE = 1
+"""Every how many steps of a growth window gradients of missing weights are computed."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -20,6 +23,7 @@ class Settings:
     clock: Clock | None
     seed: int
     window_tolerance: float
+    window_stride: int
     pure_gradient: bool
     options: dict[str, Any] = field(default_factory=dict)
     samples: int | None = None

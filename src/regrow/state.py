@@ -130,6 +130,7 @@ def _identity(handle: Handle) -> dict[str, Any]:
         "density": settings.density,
         "seed": settings.seed,
         "window_tolerance": settings.window_tolerance,
+        "window_stride": settings.window_stride,
         "steps": settings.clock.steps if settings.clock else None,
         "update_every": settings.clock.every if settings.clock else None,
         "options": settings.options,

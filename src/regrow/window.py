@@ -1,4 +1,7 @@
-"""The growth window: in which steps gradients of missing weights are needed, and what becomes of them."""
+"""The growth window: in which steps gradients of missing weights are needed, and what becomes of them.
+
+The last K steps before an update, and of these every s-th, the last one among them.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,17 @@ class GrowthWindow:
                 lengths.append(window_length(coefficient, self.settings.window_tolerance, clock.interval(step)))
         return max(lengths)
 
+    @property
+    def stride(self) -> int:
+        """Every how many steps of a window evidence is collected, counted back from the update; every one with full momentum."""
+        return self.settings.window_stride if self.settings.window_tolerance > 0 else 1
+
     def share(self, step: int) -> float:
-        """Share of the steps around ``step`` that lie inside windows."""
+        """Share of the steps around ``step`` in which evidence is collected."""
         clock = self.settings.clock
-        return 0.0 if clock is None or self._exhausted else min(1.0, self.length(step) / clock.interval(step))
+        if clock is None or self._exhausted:
+            return 0.0
+        return min(1.0, math.ceil(self.length(step) / self.stride) / clock.interval(step))
 
     def always_open(self, step: int) -> bool:
         """Whether the window spans whole intervals, so that momentum is kept across updates."""
@@ -65,7 +75,8 @@ class GrowthWindow:
         if not self._exhausted and (self._next_due is None or self._next_due < coming):
             self._next_due = clock.next_due(coming)
             self._exhausted = self._next_due is None
-        inside = self._next_due is not None and self._next_due - coming < self.length(step)
+        left = None if self._next_due is None else self._next_due - coming
+        inside = left is not None and left < self.length(step) and left % self.stride == 0
         for sparse in self.parameters:
             sparse.collecting = inside
             if self._next_due is None:
@@ -91,7 +102,7 @@ class GrowthWindow:
             if sparse.incoming is not None and sparse.parameter.grad is not None:
                 factor = unscale * (factor if math.isfinite(factor) else usual)
                 gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
-                sparse.moments.collect(gradient, self.smooths)
+                sparse.moments.collect(gradient, self.smooths, self.stride)
             else:
                 sparse.moments.skip()
 

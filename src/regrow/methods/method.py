@@ -208,6 +208,7 @@ _ARGUMENTS = {
     "seed": "--seed, or seed at the top of the file",
     "execution": "--execution, or execution in section [sparse]",
     "window_tolerance": "--window-tolerance, or window_tolerance in section [sparse]",
+    "window_stride": "--window-stride, or window_stride in section [sparse]",
     "costs": "--costs, or costs in section [sparse]",
 }
 _ONLY_IN_PYTHON = (

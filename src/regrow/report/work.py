@@ -104,8 +104,12 @@ def window_ranges(handle: Handle, steps: int) -> Iterator[tuple[int, int]]:
     while due is not None and previous < steps:
         last = due + shift
         first = max(previous, last - handle.window.length(due))
-        if first < steps:
+        stride = handle.window.stride
+        if stride == 1 and first < steps:
             yield first, min(last, steps)
+        for place in range(last - 1 - (last - 1 - first) // stride * stride, last, stride) if stride > 1 else ():
+            if place < steps:
+                yield place, place + 1
         previous, due = last, clock.next_due(due + 1)
 
 

@@ -170,6 +170,7 @@ def sparsify_as_configured(
         distribution=sparse.distribution or None,
         seed=config.seed,
         window_tolerance=sparse.window_tolerance,
+        window_stride=sparse.window_stride,
         momentum=sparse.momentum_source,  # type: ignore[arg-type]  # any text of the user's: sparsify checks both
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,

@@ -91,4 +91,5 @@ def dense_share(config: Config) -> float:
     """Share of a run's steps whose backward computes gradients of missing weights."""
     per_epoch = -(-SAMPLES[config.data.name] // config.data.batch)
     length = window_length(config.optimizer.momentum, config.sparse.window_tolerance, per_epoch)
-    return length * (config.epochs - 1) / (per_epoch * config.epochs)
+    stride = config.sparse.window_stride if config.sparse.window_tolerance else 1
+    return -(-length // stride) * (config.epochs - 1) / (per_epoch * config.epochs)
