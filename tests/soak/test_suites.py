@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ["kills", "damage", "hostile"]
+SUITES = ["damage", "hostile", "kills", "nets", "operators"]
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -1,0 +1,28 @@
+"""Random networks, sparse against masked."""
+
+import pytest
+
+from regrow.execution import native
+from tests.misuse import nets
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+def test_a_sample_of_networks():
+    found = [nets.judged(seed) for seed in range(6)]
+    assert "wrong" not in found
+    assert found.count("same") >= 4
+
+
+def test_a_wrong_number_is_noticed(monkeypatch):
+    """The judge itself: a sparse run with another first weight is neither the same nor traced."""
+    plain = nets.run
+
+    def spoiled(seed, execution, moved=0):
+        numbers = plain(seed, execution, moved)
+        if execution == "sparse":
+            numbers[0] = numbers[0] + 1e-3
+        return numbers
+
+    monkeypatch.setattr(nets, "run", spoiled)
+    assert nets.judged(1) == "wrong"
