@@ -138,7 +138,14 @@ def test_costs_by_name_or_counted():
     assert handle.network.costs == [36.0, 1.0]
     handle.detach()
     handle = regrow.sparsify(
-        model, sgd(model), density=0.2, steps=40, update_every=10, cost_power=1.0, costs={"0": 2.0, "3": 5.0}
+        model,
+        sgd(model),
+        density=0.2,
+        steps=40,
+        update_every=10,
+        cost_power=1.0,
+        costs={"0": 2.0, "3": 5.0},
+        start="zeros",
     )
     assert handle.network.costs == [2.0, 5.0]
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop, Rprop
 
 import regrow
-from regrow.errors import StateError, UnsupportedError
+from regrow.errors import ConfigurationError, StateError, UnsupportedError
 from tests.support.training import (
     assert_sparse,
     batches,
@@ -198,7 +198,7 @@ def test_detach_leaves_an_ordinary_model():
     assert torch.equal(bits(handle), frozen)
     assert model[0].weight.count_nonzero() == model[0].weight.numel()
     train(model, sgd(model), batches(1))
-    again = regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=5)
+    again = regrow.sparsify(model, optimizer, density=0.2, steps=10, update_every=5, start="random")
     assert_sparse(again)
 
 
@@ -318,3 +318,42 @@ def test_a_handle_may_leave_inside_a_closure():
 
     assert optimizer.step(closure).isfinite()
     assert handle.step == 0
+
+
+def test_a_list_of_optimizers_and_sam_are_told_what_to_write():
+    model = small_net()
+    with pytest.raises(
+        UnsupportedError, match=r"sparsify each part with its own, e\.g\. regrow\.sparsify\(model\.encoder"
+    ):
+        regrow.sparsify(model, [sgd(model), sgd(model)], density=0.3, steps=10)
+
+    class Sharpness(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self.base_optimizer = inner
+            super().__init__(inner.param_groups, inner.defaults)
+
+    with pytest.raises(
+        UnsupportedError, match=r"sparsify\(model, optimizer\.base_optimizer, \.\.\.\), and step as before"
+    ):
+        regrow.sparsify(model, Sharpness(sgd(model)), density=0.3, steps=10)
+    part = sgd(model[0])
+    with pytest.raises(ConfigurationError, match="or sparsify each part of the model with its own optimizer"):
+        regrow.sparsify(model, part, density=0.3, steps=10)
+
+
+@pytest.mark.parametrize("place", ["0", "2"])
+def test_a_replaced_layer_is_noticed_at_the_next_step(place):
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(1))
+    setattr(model, place, nn.Linear(model[int(place)].in_features, model[int(place)].out_features))
+    with pytest.raises(StateError, match=rf"no longer the {place}\.weight that was sparsified"):
+        train(model, optimizer, batches(1))
+    assert handle.step == 1
+
+
+def test_setting_the_density_says_what_to_do():
+    _, _, handle = sparse_run()
+    with pytest.raises(
+        StateError, match=r"density cannot be set: handle\.detach\(\).*density=0\.1 and start='magnitude'"
+    ):
+        handle.density = 0.1

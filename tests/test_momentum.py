@@ -173,7 +173,9 @@ def test_a_handle_on_a_used_optimizer_keeps_removed_momentum_in_proportion():
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
-    handle = regrow.sparsify(model, optimizer, density=0.5, steps=40, update_every=4, window_tolerance=0)
+    handle = regrow.sparsify(
+        model, optimizer, density=0.5, steps=40, update_every=4, window_tolerance=0, start="random"
+    )
     for batch in data[20:24]:
         before = {n: optimizer.state[model[int(n)].weight].get("exp_avg").clone() for n in handle.masks}
         masks = {n: m.clone() for n, m in handle.masks.items()}

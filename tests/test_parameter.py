@@ -299,7 +299,7 @@ def test_groups_with_different_momentum_are_compared_in_one_unit():
         return layer.momentum.abs()
 
     handle.detach()
-    handle = regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=4, grow=spy)
+    handle = regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=4, grow=spy, start="random")
     optimizer.param_groups[0]["momentum"] = 0.8  # a scheduler's doing
     train(model, optimizer, batches(5), lambda: assert_sparse(handle))
     assert seen == pytest.approx({"0": 0.2, "2": 0.2, "4": 0.1})

@@ -47,11 +47,13 @@ def test_growth_evidence_is_the_average_over_ranks(both, single):
         )
 
 
-def test_different_seeds_stop_every_rank_before_anything_changes(both):
+@pytest.mark.parametrize("argument", ["seed", "update_every", "execution", "sparse layers", "grow"])
+def test_different_arguments_stop_every_rank_before_anything_changes(both, argument):
     for results in both:
-        assert "masks differ between ranks at the start" in results["different seed"]["error"]
-        assert "same seed" in results["different seed"]["error"]
-        assert results["different seed"]["untouched"] == 16 * 12
+        found = results[f"different {argument}"]
+        assert f"ranks differ in {argument}: " in found["error"]
+        assert "same arguments on every rank" in found["error"]
+        assert found["untouched"] == 16 * 12
 
 
 def test_drifting_ranks_stop_at_the_update(both):

@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.utils import prune
 
 import regrow
 from regrow import Scope
-from regrow.errors import ConfigurationError, UnsupportedError
+from regrow.errors import ConfigurationError, ScopeWarning, UnsupportedError
 from regrow.scope import choose, resolve, unwrap
 from tests.support.training import assert_sparse, sgd, train
 
@@ -293,3 +294,71 @@ def test_a_class_stands_for_all_that_is_inside_it():
 def test_a_class_that_the_model_does_not_have_is_an_error():
     with pytest.raises(ConfigurationError, match="names Conv2d, but the model has none with weights; it has Linear"):
         choose(nn.Sequential(nn.Linear(4, 4)), Scope(dense=(nn.Conv2d,)))
+
+
+class TestCover:
+    def test_inputs_first_layers_of_hugging_face_are_sparse_without_their_biases(self):
+        layers = pytest.importorskip("transformers.pytorch_utils")
+        model = nn.Sequential(layers.Conv1D(12, 8), nn.ReLU(), layers.Conv1D(4, 12))
+        found, decisions = choose(model)
+        assert [(layer.name, tuple(layer.shape), layer.output_dim) for layer in found] == [
+            ("0", (8, 12), 1),
+            ("2", (12, 4), 1),
+        ]
+        assert not any(d.sparse for d in decisions if d.name.endswith("bias"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        handle = regrow.sparsify(model, optimizer, "srigl", density=0.5, steps=20, update_every=2)
+        assert handle.masks["0"].sum(0).unique().numel() == 1, "every output unit has as many inputs"
+        assert handle.plan(torch.randn(3, 8)).rows[0].macs == handle.masks["0"].sum()
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(5, 8)).square().sum().backward()
+            optimizer.step()
+        assert handle.updates > 0
+        assert not bool(model[0].weight[~handle.masks["0"]].any())
+
+    def test_a_class_brings_in_matrices_and_no_biases(self):
+        class Odd(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight, self.bias = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.zeros(6))
+
+        layers, _ = choose(nn.Sequential(Odd(), nn.Linear(6, 2)), Scope(include=(Odd,)))
+        assert [layer.name for layer in layers] == ["0", "1"]
+        layers, _ = choose(nn.Sequential(Odd(), nn.Linear(6, 2)), Scope(include=("0.bias",)))
+        assert [layer.name for layer in layers] == ["0.bias", "1"]
+
+    def test_a_tied_head_is_told_what_to_write(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(9, 6), nn.Linear(6, 9, bias=False)
+                self.head.weight = self.embed.weight
+
+        with pytest.raises(
+            ConfigurationError, match=r"head and embedding share: scope=Scope\(include=\('embed',\)\)\)"
+        ):
+            choose(Tied())
+        assert len(choose(Tied(), Scope(include=("embed",)))[0]) == 1
+
+    @pytest.mark.parametrize(
+        "wrap",
+        [
+            nn.utils.parametrizations.weight_norm,
+            nn.utils.parametrizations.spectral_norm,
+            lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+        ],
+    )
+    def test_a_warning_where_most_matrices_stay_dense(self, wrap):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 64))
+        wrap(model[1])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.warns(
+            ScopeWarning, match=r"less than half of the model's matrix weights.*the largest left dense is 1\..*include="
+        ):
+            regrow.sparsify(model, optimizer, "static", density=0.5)
+
+    def test_none_where_it_was_asked_for(self):
+        model = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 8), nn.Linear(8, 64))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        assert regrow.sparsify(model, optimizer, "static", density=0.5, scope="dense:@last").numel == 64

@@ -14,15 +14,17 @@ from torch.optim import Optimizer
 
 from regrow import attach
 from regrow.allowance import check_allowance
-from regrow.errors import ConfigurationError, ScheduleWarning, unknown
+from regrow.errors import ConfigurationError, ScheduleWarning, ScopeWarning, unknown
 from regrow.execution.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
+from regrow.identity import agree, identity_of
 from regrow.methods import METHODS, Method, build
 from regrow.methods.fitness import check_weighting
 from regrow.ranks import Ranks
-from regrow.scope import Rule, Scope, choose
+from regrow.scope import Decision, Rule, Scope, choose, uncovered
 from regrow.settings import DEFAULT_STRIDE, Settings
+from regrow.start import Start, check_start, density_of_zeros, warn_of_trained
 from regrow.topology.redistribute import Share
 from regrow.topology.schedule import Clock, require_steps
 from regrow.topology.score import Score
@@ -58,6 +60,7 @@ def sparsify(
     execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
     process_group: Any = None,
+    start: Start | None = None,
     **options: Any,
 ) -> Handle:
     """Make a model sparse; the training loop stays as it is.
@@ -91,6 +94,9 @@ def sparsify(
             ``auto`` measures after the first step and takes the faster, chain by chain of layers.
         native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
         process_group: ranks that train together; the default group if there is one; False for none.
+        start: which weights exist at first: drawn at ``"random"``, the largest of each layer (``"magnitude"``: pretrained models), or those
+            that are not zero (``"zeros"``: sparse models from elsewhere; density may be left out). Default: the method's own rule, which is
+            random for most, with a warning where the weights look trained.
         options: the method's own options.
 
     Returns:
@@ -112,7 +118,7 @@ def sparsify(
     attach.refuse_owned(layers)
     settings = Settings(
         method=recipe,
-        density=_density(recipe, density, layers),
+        density=_density(recipe, density, layers, start),
         distribution=recipe.distribution if distribution is None else distribution,
         clock=_clock(recipe, steps, update_every, steps_per_epoch),
         seed=int(seed),
@@ -123,23 +129,27 @@ def sparsify(
         samples=samples,
         macs=macs,
         milliseconds=milliseconds,
+        start=start,
     )
     _check_together(settings, calibration, costs, execution)
     check_weighting(settings, inner, layers, execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
-        _begin(handle, costs, calibration, execution, native_step)
-        _check_first_update(settings)
+        return _begun(handle, costs, calibration, execution, native_step)
     except BaseException:
         handle.detach()
         raise
-    return handle
 
 
-def _begin(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> None:
+def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> Handle:
+    _check_cover(handle.decisions)
+    warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
     handle.network.costs = _costs(handle.method, costs, handle)
+    agree(handle.network.ranks, _arguments(handle, execution, native_step))
     handle.initialise(calibration)
     handle.execute(execution, native_step)
+    _check_first_update(handle.settings)
+    return handle
 
 
 def _recipe(
@@ -156,6 +166,25 @@ def _check_together(settings: Settings, calibration: Any, costs: Any, execution:
     _check_calibration(settings.method, calibration)
     _check_schedule(settings)
     check_execution(execution)
+
+
+def _arguments(handle: Handle, execution: str, native_step: bool) -> dict[str, Any]:
+    """What ranks must have in common: all that decides the run, the layers, and how they are computed."""
+    shapes = {layer.name: tuple(layer.shape) for layer in handle.network.layers}
+    how = {"start": handle.settings.start, "execution": execution, "native_step": native_step, "sparse layers": shapes}
+    return {**how, **identity_of(handle.network)}
+
+
+def _check_cover(decisions: Sequence[Decision]) -> None:
+    """Warn of a model whose matrices are mostly of kinds that the scope does not know, and stay dense."""
+    if (largest := uncovered(decisions)) is not None:
+        warnings.warn(
+            f"less than half of the model's matrix weights are in the scope; the largest left dense is {largest.name} "
+            f"{list(largest.shape)} ({largest.reason}). Bring it in with scope=Scope(include=('{largest.name}',)); weight norm, spectral "
+            "norm and torch.nn.utils.prune keep a weight under another name: remove them before sparsify",
+            ScopeWarning,
+            stacklevel=4,
+        )
 
 
 def _check_numbers(density: float | None, tolerance: float, seed: int, **counts: int | None) -> None:
@@ -176,7 +205,10 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _density(method: Method, density: float | None, layers: Sequence[Any]) -> float:
+def _density(method: Method, density: float | None, layers: Sequence[Any], start: str | None) -> float:
+    check_start(method, start)
+    if start == "zeros" and density is None:
+        return density_of_zeros(layers)
     if method.fixed_counts is not None:
         fixed = sum(method.fixed_counts(layers)) / sum(math.prod(layer.shape) for layer in layers)
         if density is not None and abs(density - fixed) > 1e-3:
@@ -235,7 +267,7 @@ def _check_first_update(settings: Settings) -> None:
         f"masks will never change: method {settings.method.name!r} updates them every {clock.every} steps, and the run ends after "
         f"{clock.steps}. Choose a smaller update_every, or more steps",
         ScheduleWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

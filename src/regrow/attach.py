@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import LBFGS, Optimizer, SparseAdam
@@ -41,8 +41,18 @@ def supported(optimizer: Any) -> Optimizer:
         )
     if isinstance(optimizer, SparseAdam):
         raise UnsupportedError("SparseAdam takes sparse gradients of embeddings: use Adam or AdamW for sparse weights")
+    if isinstance(optimizer, (list, tuple)):
+        raise UnsupportedError(
+            "sparsify takes one optimizer: where a model has several, sparsify each part with its own, e.g. "
+            "regrow.sparsify(model.encoder, encoder_optimizer, ...)"
+        )
     if not isinstance(optimizer, Optimizer):
         raise UnsupportedError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(base := getattr(optimizer, "base_optimizer", None), Optimizer):
+        raise UnsupportedError(
+            f"{type(optimizer).__name__} moves weights there and back around the step of its base_optimizer "
+            f"({type(base).__name__}): pass that one, sparsify(model, optimizer.base_optimizer, ...), and step as before"
+        )
     if handle_of(optimizer) is not None:
         raise StateError("this optimizer is sparsified already: call handle.detach() first, or keep using that handle")
     return optimizer
@@ -101,15 +111,29 @@ def refuse_owned(layers: Iterable[Layer]) -> None:
             )
 
 
-def refuse_replaced(model: nn.Module, parameters: Iterable[SparseParameter]) -> None:
+def in_place(model: nn.Module, parameters: Sequence[SparseParameter]) -> bool:
+    """Whether all sparse parameters are where they were in the model: a few look-ups, for every step."""
+    for sparse in parameters:
+        *path, own = sparse.name.split(".")
+        module: nn.Module | None = model
+        for name in path:
+            module = None if module is None else module._modules.get(name)
+        if module is None or module._parameters.get(own) is not sparse.parameter:
+            return False
+    return True
+
+
+def refuse_replaced(model: nn.Module, parameters: Sequence[SparseParameter]) -> None:
     """An error for sparse parameters that are no longer the model's."""
+    if in_place(model, parameters):
+        return
     owned = {id(parameter) for parameter in model.parameters()}
     for sparse in parameters:
         if id(sparse.parameter) not in owned:
             raise StateError(
                 f"the model has no longer the {sparse.name} that was sparsified (layer replaced, weight norm, load_state_dict with "
                 "assign=True?): change the model before sparsify, load without assign, or sparsify again with an optimizer of the new "
-                "parameters"
+                "parameters and start='zeros' (masks kept) or 'magnitude'"
             )
 
 
@@ -197,7 +221,7 @@ def _refuse_other(optimizer: Optimizer) -> None:
             if owner is not None and owner() is not None:
                 raise StateError(
                     f"{type(optimizer).__name__} steps weights that were sparsified with another optimizer object: "
-                    "step that one, or handle.detach() and sparsify again with the new optimizer"
+                    "step that one, or handle.detach() and sparsify again with the new optimizer and start='zeros', which keeps the masks"
                 )
     _harmless[optimizer] = count
 

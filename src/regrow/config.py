@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from regrow.advice import refuse_device, refuse_percentage
 from regrow.errors import ConfigurationError, unknown
 from regrow.ranges import check_values, value_at
 
@@ -76,6 +77,7 @@ class Schedule:
 class Sparse:
     """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch.
 
+    ``start`` says which weights exist at first: ``random``, ``magnitude``, ``zeros``, or ``""`` for the method's own rule.
     ``costs`` says what a weight costs where the method asks (``options.cost_power``): multiply-accumulates, or measured time. ``macs``
     and ``milliseconds`` are budgets in compute, shares of the dense layers'; 0 means none.
     """
@@ -91,6 +93,7 @@ class Sparse:
     execution: str = "masked"
     native_step: bool = True
     costs: str = "macs"
+    start: str = ""
     macs: float = 0.0
     milliseconds: float = 0.0
     options: dict[str, Any] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class Sparse:
 class Config:
     """One training run.
 
+    ``weights`` is a run or safetensors file to start from.
     ``max_steps = 0`` runs all epochs; schedules always span ``epochs``. ``threads = 0`` leaves torch's choice.
     ``measure_speedup`` records what sparse convolutions could save, at the price of a slower run. With ``patience`` above 0 a run ends
     after so many validations in a row that are no better than naming one class.
@@ -107,6 +111,7 @@ class Config:
 
     model: str = "lenet300"
     model_options: dict[str, Any] = field(default_factory=dict)
+    weights: str = ""
     epochs: int = 100
     max_steps: int = 0
     seed: int = 0
@@ -153,6 +158,10 @@ class Config:
         for key in ("macs", "milliseconds"):
             if not plain["sparse"][key]:
                 del plain["sparse"][key]
+        if not self.weights:
+            del plain["weights"]
+        if not self.sparse.start:
+            del plain["sparse"]["start"]
         for key in ("mean", "std"):
             if not plain["data"][key]:
                 del plain["data"][key]
@@ -255,6 +264,7 @@ def resolve_key(key: str) -> str:
     paths = _paths(Config)
     if name in paths:
         return name
+    refuse_device(key)
     matches = [path for path in paths if path.rsplit(".", 1)[-1] == name]
     if len(matches) == 1:
         return matches[0]
@@ -335,6 +345,8 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
             raise ConfigurationError(f"{path} must be a list, got {value!r}")
         return tuple(_typed(v, get_args(hint)[0], path) for v in value)
     wanted = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (get_origin(hint) or hint,)
+    if float in wanted:
+        refuse_percentage(path, value)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         names = " or ".join("true or false" if w is bool else w.__name__ for w in wanted)
         raise ConfigurationError(f"{path} must be {names}, got {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-_LISTED = 32
+_LISTED = 16
 _NEAR = 0.6
 
 
@@ -61,6 +61,14 @@ class ScheduleWarning(RegrowWarning):
     """A schedule of topology updates that never takes effect in the run it was made for."""
 
 
+class StartWarning(RegrowWarning):
+    """Weights that look trained are about to be set to zero at random."""
+
+
+class ScopeWarning(RegrowWarning):
+    """Most weights of a model are outside the scope without having been asked for."""
+
+
 class CheckpointWarning(RegrowWarning):
     """A checkpoint is damaged, or was written under other conditions than it is read."""
 
@@ -70,7 +78,7 @@ class ExecutionWarning(RegrowWarning):
 
 
 def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationError:
-    """Build the error for an unknown name, with the nearest valid one; all of them where none is near.
+    """Build the error for an unknown name, with the nearest valid one; all of them where none is near, or they are few.
 
     Example:
         >>> str(unknown("method", "rigel", ["rigl", "set"]))
@@ -84,5 +92,5 @@ def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationErro
     near = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
     if not near:
         return ConfigurationError(f"unknown {what} {given!r}. Valid: {', '.join(options)}")
-    listed = ", ".join(options[:_LISTED]) + (", ..." if len(options) > _LISTED else "")
-    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near[0]!r}? Valid: {listed}")
+    listed = f" Valid: {', '.join(options)}" if len(options) <= _LISTED else ""
+    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near[0]!r}?{listed}")

@@ -35,7 +35,7 @@ from regrow.rounds import cut_to_budget, end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.shipping.freeze import Frozen, freeze
-from regrow.state import LoadWatcher, export_state, import_state
+from regrow.state import LoadWatcher, export_state, fixed_density, import_state, refuse_lost
 from regrow.topology.journal import Record
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
@@ -67,6 +67,7 @@ class Handle:
         self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
         self._stepped: list[SparseParameter] = []
         self.unverified = False
+        self.saved_nonzeros: dict[str, int] = {}
         self.inherited_execution: dict[str, Any] | None = None
         self._hooks = attach.attach(self, optimizer)
         self._find_model: Callable[[], tuple[nn.Module, list[nn.Module]]] | None = None
@@ -154,6 +155,10 @@ class Handle:
         """Share of weights present in the sparse layers."""
         return self.nonzeros / self.numel
 
+    @density.setter
+    def density(self, density: float) -> NoReturn:
+        raise fixed_density(density)
+
     @property
     def budget(self) -> int:
         """Number of weights that the method's budget rule prescribes, or allows at most."""
@@ -206,15 +211,15 @@ class Handle:
 
     def check(self) -> None:
         """Refuse to step without a model, or if the weights were replaced by some that do not fit the masks."""
-        model = self.model
+        attach.refuse_replaced(self.model, self.parameters)
         if not self.unverified:
             return
-        attach.refuse_replaced(model, self.parameters)
         refuse_misfit(self.parameters)
+        refuse_lost(self)
         for sparse in self.parameters:
             sparse.mask_state()
             sparse.mark_clean()  # so that a resumed run steps natively at once, as the uninterrupted one does
-        self.unverified = False
+        self.unverified, self.saved_nonzeros = False, {}
 
     def distrust(self) -> None:
         """Weights or optimizer state were loaded: look at them before the next step."""
@@ -355,7 +360,7 @@ class Handle:
         self.network.start_over(fresh)
         for sparse in self.parameters:
             sparse.mask_state()
-        self.unverified = False
+        self.unverified, self.saved_nonzeros = False, {}
 
     @torch.no_grad()
     def mask_(self, copied: nn.Module) -> nn.Module:

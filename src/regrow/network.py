@@ -22,6 +22,7 @@ from regrow.parameter import SparseParameter, momentum_scales
 from regrow.ranks import Ranks
 from regrow.scope import Layer, parameters_of
 from regrow.settings import Settings
+from regrow.start import first_masks
 from regrow.support import Support
 from regrow.topology import distribution as distributions
 from regrow.topology.cycle import Change
@@ -133,18 +134,18 @@ class SparseNetwork:
     @torch.no_grad()
     def initialise(self, model: nn.Module, calibration: Any) -> None:
         """Draw the first masks and mask the weights."""
-        method, settings, self.calibration = self.settings.method, self.settings, calibration
+        settings, self.calibration = self.settings, calibration
         everything = [torch.ones(layer.shape, dtype=torch.bool, device=layer.parameter.device) for layer in self.layers]
         views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
         counts = self.counts_at(settings.density_at(0.0))
         self.counts_at(settings.density)  # a target that does not fit must fail here, not at a later update
         if isinstance(settings.distribution, Mapping):
             distributions.refuse_contradiction(self._densities(settings.density), self._shapes(), settings.density)
-        masks = method.initial(Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average))
-        check_first(method, masks, counts)
+        setup = Setup(views, counts, self.layers, settings.seed, model, calibration, self.ranks.average)
+        masks, self.counts = first_masks(setup, settings)
+        check_first(settings.method, masks, self.counts)
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
-        self.counts = counts
         self._replace(zip(self.layers, masks, strict=True))
         self.start_masks, self.ever_masks = [pack(m) for m in masks], [pack(m) for m in masks]
         if self.trained is not None:

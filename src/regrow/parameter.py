@@ -272,8 +272,8 @@ def _find_group(optimizer: Optimizer, name: str, parameter: nn.Parameter) -> int
         if any(p is parameter for p in group["params"]):
             return index
     raise ConfigurationError(
-        f"the optimizer does not own {name}: build the optimizer from this model's parameters, or keep the layer out of the "
-        "scope with scope=Scope(dense=(...,))"
+        f"the optimizer does not own {name}: build the optimizer from this model's parameters, keep the layer out of the "
+        "scope with scope=Scope(dense=(...,)), or sparsify each part of the model with its own optimizer"
     )
 
 

@@ -18,6 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sparse.costs": ("macs", "measured"),
     "sparse.execution": ("masked", "sparse", "auto"),
     "sparse.momentum_source": ("optimizer", "gradient"),
+    "sparse.start": ("", "random", "magnitude", "zeros"),
 }
 _POSITIVE = (
     "epochs",
@@ -49,7 +50,7 @@ def check_values(config: Config) -> None:
     for path, choices in CHOICES.items():
         value = value_at(config, path)
         if value not in choices:
-            raise unknown(path, str(value), choices)
+            raise unknown(path, str(value), filter(None, choices))
     for path in (*_POSITIVE, *_NOT_NEGATIVE):
         if value_at(config, path) == math.inf and path != "checkpoint_seconds":
             raise ConfigurationError(f"{path} must be finite, got {value_at(config, path)}")

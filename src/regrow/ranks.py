@@ -51,6 +51,14 @@ class Ranks:
         dist.broadcast_object_list(held, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
         return held[0]
 
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, in their order."""
+        if self.size == 1:
+            return [value]
+        everyone: list[Any] = [None] * self.size
+        dist.all_gather_object(everyone, value, group=self.group)
+        return everyone
+
     def agree(self, masks: Iterable[Tensor], when: str) -> None:
         """Compare a hash of all masks between ranks; raise on every rank if they differ."""
         if self.size == 1:

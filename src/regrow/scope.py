@@ -6,6 +6,7 @@ unless asked for. A layer here is one weight matrix or kernel tensor; q, k and v
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,6 +27,7 @@ _POSITIONS = ("@first", "@last", "@shortcut")
 _SHORTCUT_NAMES = ("*shortcut*", "*downsample*", "*skip*")
 
 
+_TIED = "tied to embedding"
 VECTOR = "bias or norm"
 """The reason of parameters with fewer than two dimensions, which stay dense unless asked for."""
 
@@ -126,10 +128,31 @@ def choose(
         decisions.append(Decision(candidate.layer_name, candidate.kind, shape, reason is None, why))
     if not layers:
         raise ConfigurationError(
-            f"{type(model).__name__} has no layer to make sparse in this scope; its parameters: "
+            f"{type(model).__name__} has no layer to make sparse in this scope{_remedy(decisions)}; its parameters: "
             + ", ".join(f"{d.name} ({d.reason})" for d in decisions[:8])
         )
     return layers, decisions
+
+
+def _remedy(decisions: Sequence[Decision]) -> str:
+    tied = next((d for d in decisions if d.reason.startswith(_TIED)), None)
+    return (
+        ""
+        if tied is None
+        else f" (to include the matrix that head and embedding share: scope=Scope(include=('{tied.name}',)))"
+    )
+
+
+def uncovered(decisions: Sequence[Decision]) -> Decision | None:
+    """The largest matrix left dense by default where these hold more than half of the model's matrix weights; None where they do not.
+
+    What rules keep dense, what is frozen, and embeddings are not counted: they are meant.
+    """
+    matrices = [d for d in decisions if len(d.shape) > 1]
+    unasked = [d for d in matrices if not d.sparse and d.reason.startswith("parameter of")]
+    inside = sum(math.prod(d.shape) for d in matrices if d.sparse)
+    outside = sum(math.prod(d.shape) for d in unasked)
+    return max(unasked, key=lambda d: math.prod(d.shape)) if outside > inside else None
 
 
 def resolve(scope: str | Scope | Sequence[Rule]) -> Scope:
@@ -180,7 +203,9 @@ def _candidates(model: nn.Module) -> list[_Candidate]:
                     name, parameter, module, type(module).__name__, _default(module, own, parameter)
                 )
             elif isinstance(module, _EMBEDDING):
-                seen[parameter].default = f"tied to embedding {name}"
+                seen[parameter].default = f"{_TIED} {name}"
+            elif isinstance(seen[parameter].module, _EMBEDDING) and isinstance(module, _WEIGHTED):
+                seen[parameter].default = f"{_TIED} {seen[parameter].layer_name}"
             seen[parameter].within += around(prefix)
     return list(seen.values())
 
@@ -189,7 +214,7 @@ def _default(module: nn.Module, own: str, parameter: nn.Parameter) -> str | None
     """Why a parameter is dense by default; None if it is sparse."""
     if isinstance(module, _EMBEDDING):
         return "embedding: dense unless asked for"
-    if isinstance(module, _WEIGHTED) and own == "weight":
+    if (isinstance(module, _WEIGHTED) or is_inputs_first(module)) and own == "weight":
         return None
     if isinstance(module, _RECURRENT) and own.startswith("weight"):
         return None
@@ -230,9 +255,14 @@ def _dense_reason(candidate: _Candidate, scope: Scope, positions: dict[str, set[
     for rule in scope.dense:
         if _matches(rule, candidate, positions):
             return f"kept dense by rule {_rule_name(rule)}"
-    if candidate.default is not None and not any(_matches(rule, candidate, positions) for rule in scope.include):
+    if candidate.default is not None and not any(_includes(rule, candidate, positions) for rule in scope.include):
         return candidate.default
     return None
+
+
+def _includes(rule: Rule, candidate: _Candidate, positions: dict[str, set[str]]) -> bool:
+    """A class brings in its matrices; biases and norms only come by name."""
+    return _matches(rule, candidate, positions) and (isinstance(rule, str) or candidate.default != VECTOR)
 
 
 def _matches(rule: Rule, candidate: _Candidate, positions: dict[str, set[str]]) -> bool:
@@ -295,7 +325,7 @@ def _check_supported(candidate: _Candidate) -> None:
 
 
 def _layers(candidate: _Candidate) -> Iterator[Layer]:
-    transposed = isinstance(candidate.module, _ConvTransposeNd)
+    transposed = isinstance(candidate.module, _ConvTransposeNd) or is_inputs_first(candidate.module)
     base = (candidate.parameter, candidate.module)
     if isinstance(candidate.module, nn.MultiheadAttention) and candidate.name.endswith("in_proj_weight"):
         width = candidate.parameter.shape[0] // 3
@@ -303,6 +333,14 @@ def _layers(candidate: _Candidate) -> Iterator[Layer]:
             yield Layer(f"{candidate.name}[{part}]", candidate.name, *base, rows=slice(k * width, (k + 1) * width))
     else:
         yield Layer(candidate.layer_name, candidate.name, *base, output_dim=1 if transposed else 0)
+
+
+def is_inputs_first(module: nn.Module) -> bool:
+    """Whether this is Hugging Face's `Conv1D` (GPT-2): a linear layer with a weight [inputs, outputs]; known without its package."""
+    return any(
+        kind.__qualname__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+        for kind in type(module).__mro__
+    )
 
 
 def parameters_of(layers: Iterable[Layer]) -> dict[str, nn.Parameter]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from regrow.methods.method import Method
 from regrow.topology.schedule import Clock
@@ -26,6 +26,7 @@ class Settings:
     window_stride: int
     pure_gradient: bool
     options: dict[str, Any] = field(default_factory=dict)
+    start: Literal["random", "magnitude", "zeros"] | None = None
     samples: int | None = None
     macs: float | None = None
     milliseconds: float | None = None

@@ -9,6 +9,7 @@ import torch
 
 from regrow.errors import StateError
 from regrow.form import check_form, check_sizes
+from regrow.identity import difference, identity_of
 from regrow.support import Support
 from regrow.topology.journal import pack_records, unpack, unpack_records
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from regrow.handle import Handle
 
 VERSION = 1
+_LOST = 1e-3
+"""Share of non-zero weights that conversion to another type may round to zero."""
 _KEYS = {
     "version", "identity", "shapes", "step", "updates", "round", "counts", "memory", "journal", "masks", "start_masks", "ever_masks",
     "layer_memory", "rewind_weights", "parameters", "window_steps",
@@ -69,6 +72,7 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
         },
         "rewind_weights": {name: weight.clone() for name, weight in handle.rewind_weights.items()},
         "parameters": {sparse.name: _tensors(sparse) for sparse in handle.parameters},
+        "nonzeros": {sparse.name: int(sparse.parameter.detach().count_nonzero()) for sparse in handle.parameters},
         "window_steps": {sparse.name: sparse.moments.seen for sparse in handle.parameters},
         "execution": handle.switch.state(),
         "side": handle.trained.state(),
@@ -96,6 +100,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         for layer in handle.network.layers
     ]
     handle.rewind_weights = {name: weight.clone() for name, weight in state["rewind_weights"].items()}
+    handle.saved_nonzeros = dict(state.get("nonzeros", {}))
     handle.network.set_masks({s.name: unpack(state["masks"][s.name], s.mask.shape) for s in handle.parameters})
     for sparse in handle.parameters:
         saved = {
@@ -124,21 +129,27 @@ def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
 
 
 def _identity(handle: Handle) -> dict[str, Any]:
-    settings = handle.settings
-    return {
-        "method": settings.method.name,
-        "density": settings.density,
-        "seed": settings.seed,
-        "window_tolerance": settings.window_tolerance,
-        "window_stride": settings.window_stride,
-        "steps": settings.clock.steps if settings.clock else None,
-        "update_every": settings.clock.every if settings.clock else None,
-        "options": settings.options,
-        "distribution": settings.distribution if isinstance(settings.distribution, str) else None,
-        "momentum": "gradient" if settings.pure_gradient else "optimizer",
-        "macs": settings.macs,
-        "milliseconds": settings.milliseconds,
-    }
+    return identity_of(handle.network)
+
+
+def fixed_density(wanted: float) -> StateError:
+    """The error for a density that is set after the start."""
+    return StateError(
+        f"density cannot be set: handle.detach(), then sparsify again with density={wanted!r} and start='magnitude' (fewer weights) "
+        "or start='zeros' (more)"
+    )
+
+
+def refuse_lost(handle: Handle) -> None:
+    """An error for weights that are zero where the saved ones were not."""
+    for sparse in handle.parameters:
+        saved, found = handle.saved_nonzeros.get(sparse.name, 0), int(sparse.parameter.detach().count_nonzero())
+        if found < saved * (1 - _LOST):
+            raise StateError(
+                f"{saved - found:,} of {saved:,} weights of {sparse.name} are zero that were not when this state was saved: sparsify "
+                "zeroes weights that were loaded before it. Load after it: regrow.sparsify, model.load_state_dict, "
+                "handle.load_state_dict; for sparse weights without a handle's state say start='zeros'"
+            )
 
 
 def _check(handle: Handle, state: dict[str, Any]) -> None:
@@ -152,12 +163,11 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
         )
     check_form(state)
-    for key, mine in _identity(handle).items():
-        saved = state["identity"].get(key)
-        if saved != mine:
-            raise StateError(
-                f"the saved run has {key} = {saved!r}, this one {mine!r}: sparsify with the same arguments before loading"
-            )
+    own_run, saved_run = _identity(handle), state["identity"]
+    if (key := difference(own_run, saved_run)) is not None:
+        raise StateError(
+            f"the saved run has {key} = {saved_run[key]!r}, this one {own_run[key]!r}: sparsify with the same arguments before loading"
+        )
     if handle.network.prices is not None:
         _check_costs(handle, state)
     theirs, own = set(state["masks"]), {sparse.name for sparse in handle.parameters}

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from regrow.scope import is_inputs_first
+
 _COUNTED = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 
 
@@ -61,7 +63,7 @@ def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict
             weight = module.get_parameter(name)
             uses[weight] = uses.get(weight, 0) + times
 
-    counted = [module for module in model.modules() if isinstance(module, _COUNTED)]
+    counted = [module for module in model.modules() if _is_counted(module)]
     hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
     try:
         with evaluation_mode(model), torch.no_grad():
@@ -76,7 +78,7 @@ def uses_in_call(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, batch: Batch
 ) -> dict[str, float]:
     """Uses of each weight of one module, by name, in one call, over the whole ``batch``; nothing for modules that are not counted."""
-    if not isinstance(module, _COUNTED):
+    if not _is_counted(module):
         return {}
     inputs = [*args, *kwargs.values()]
     source = inputs[0]
@@ -92,7 +94,7 @@ def uses_in_call(
         joint = {"in_proj_weight": (q + k + v) / 3} if module._qkv_same_embed_dim else {}
         apart = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": v}
         return {**(joint or apart), "out_proj.weight": q}
-    return {"weight": _rows(output)}
+    return {"weight": _rows(output)}  # linear layers of either order, bilinear ones
 
 
 @contextmanager
@@ -108,6 +110,10 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def _is_counted(module: nn.Module) -> bool:
+    return isinstance(module, _COUNTED) or is_inputs_first(module)
 
 
 def _rows(tensor: Any) -> float:

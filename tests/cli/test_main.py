@@ -168,7 +168,7 @@ def test_errors_of_the_user_are_one_line_and_exit_code_2(arguments, words, tmp_p
     assert words.format(**places) in captured.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["trian"], ["methods", "--nope"], ["plan", "demo", "extra"]])
+@pytest.mark.parametrize("arguments", [[], ["methods", "--nope"], ["plan", "demo", "extra"]])
 def test_wrong_usage_is_exit_code_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -234,3 +234,35 @@ def test_other_errors_keep_their_traceback(monkeypatch):
     monkeypatch.setattr("regrow.cli.methods.run", fail)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         main(["methods"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("trian demo", "unknown command 'trian': did you mean 'train'?"),
+        ("train demo --density 5% --show", "sparse.density is a share, not a percentage: got '5%', write 0.05"),
+        ("train demo --device cuda", "--device is no key: a run takes the GPU where torch finds one"),
+        ("train demo --gpu 0", "CUDA_VISIBLE_DEVICES= in front of the command keeps it on the CPU"),
+        ("train demo --start magnitud --show", "unknown sparse.start 'magnitud': did you mean 'magnitude'?"),
+    ],
+)
+def test_what_newcomers_type_is_explained_in_one_line(line, said, capsys):
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_near_key_comes_without_the_long_list(capsys):
+    assert main(["train", "demo", "--densty", "0.1"]) == 2
+    assert capsys.readouterr().err == "regrow train: unknown configuration key 'densty': did you mean 'density'?\n"
+    assert main(["train", "demo", "--zzz", "0.1"]) == 2
+    assert "optimizer.lr" in capsys.readouterr().err
+
+
+def test_help_lists_the_keys_by_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = capsys.readouterr().out
+    for group, key in (("  run\n", "epochs=100"), ("  [optimizer]\n", "lr=0.1"), ("  [sparse]\n", "density=0.05")):
+        assert key in text.split(group)[1].split("  [")[0]

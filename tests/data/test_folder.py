@@ -170,3 +170,11 @@ def test_what_is_no_regular_file_is_refused(tmp_path, make):
     make(folder / "x.png")
     with pytest.raises(DataError, match=r"x\.png: is no regular file"):
         ImageFolder(tmp_path)
+
+
+def test_class_folders_without_parts_are_training_data(tmp_path):
+    fill(tmp_path, ["."])
+    train, held = (data.load(tmp_path, split, image_size=32) for split in ("train", "val"))
+    assert (len(train), len(held), train.class_names) == (30, 3, ("ant", "bee", "cat"))
+    with pytest.raises(DataError, match=r"has no 'test' folder.*--test-split val"):
+        data.load(tmp_path, "test", image_size=32)

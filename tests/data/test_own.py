@@ -201,3 +201,17 @@ def test_damage_of_a_compressed_archive_is_named(tmp_path):
         except DataError:
             refused += 1
     assert refused > 20
+
+
+@pytest.mark.parametrize("names", [("X", "y"), ("x", "y"), ("X_train", "y_train")])
+def test_names_of_the_data_world_and_rows_of_a_table(tmp_path, names):
+    np.savez(tmp_path / "a.npz", **{names[0]: np.eye(12, 7, dtype=np.float32), names[1]: np.arange(12) % 3})
+    train = read_npz(tmp_path / "a.npz")["train"]
+    assert train.images.shape == (12, 1, 1, 7)
+    assert train.images[3, 0, 0, 3] == 1
+    np.savez(
+        tmp_path / "b.npz", **{names[0]: np.ones((4, 2), np.float32)}, x_train=np.ones((4, 2)), y_train=np.arange(4)
+    )
+    if names[0] != "X_train":
+        with pytest.raises(DataError, match=f"has {names[0]} but not y"):
+            read_npz(tmp_path / "b.npz")

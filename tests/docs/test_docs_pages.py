@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import regrow
+from regrow.errors import StartWarning
 from regrow.execution import native
 from regrow.methods import METHODS
 
@@ -96,6 +97,7 @@ def test_budget_rule_and_memory_are_the_declared_ones(name):
     assert f"Budget rule: {method.budget}. Extra memory: {method.extra_memory}." in page(name)
 
 
+@pytest.mark.filterwarnings("ignore:the weights look trained")
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.filterwarnings("ignore:masks will never change")
 def test_call_on_the_page_builds_that_method(name, namespace):
@@ -108,7 +110,7 @@ def test_index_links_every_method():
     assert set(re.findall(r"\]\(methods/([\w-]+)\.md\)", index)) == set(BUILT_IN)
 
 
-@pytest.mark.filterwarnings("ignore:masks will never change")
+@pytest.mark.filterwarnings("ignore:masks will never change", "ignore:the weights look trained")
 def test_own_loop_page_runs_as_printed(namespace):
     detached = []
     for code in snippets((DOCS / "own_loop.md").read_text()):
@@ -131,6 +133,7 @@ def test_execution_page_runs_as_printed(monkeypatch, tmp_path):
     assert namespace["priced"].step == 1
 
 
+@pytest.mark.filterwarnings("ignore:the weights look trained")
 @pytest.mark.filterwarnings("ignore:masks will never change")
 def test_own_criterion_page_runs_as_printed(namespace):
     execute((DOCS / "own_criterion.md").read_text(), namespace)
@@ -169,3 +172,30 @@ def test_counting_flops_gives_the_figures_beside_it():
         else:
             exec(line, namespace)
     assert counted == 4
+
+
+def test_pretrained_page_runs_as_printed_and_shows_the_real_warning(namespace):
+    namespace["train"](namespace["model"], namespace["optimizer"])
+    text = (DOCS / "pretrained.md").read_text()
+    for code in snippets(text):
+        exec(compile(code, "snippet", "exec"), namespace)
+        namespace["train"](namespace["model"], namespace["optimizer"])
+    assert namespace["sparse"].method.name == "sparse-momentum"
+    namespace["sparse"].detach()
+    with pytest.warns(StartWarning) as caught:
+        regrow.sparsify(namespace["model"], namespace["optimizer"], density=0.2, steps=10, update_every=5)
+    said = re.sub(r"\(.*?\)", "()", str(caught[0].message))
+    printed = re.sub(r"\(.*?\)", "()", " ".join(re.search(r"StartWarning: (.*?)\n```", text, re.DOTALL)[1].split()))
+    assert said == printed
+
+
+def test_lightning_recipe_is_the_tested_one():
+    tested = (DOCS.parent / "tests" / "integrations" / "test_lightning.py").read_text()
+    recipe = (
+        (DOCS / "trainers.md")
+        .read_text()
+        .split("def on_train_start")[1]
+        .split("```")[0]
+        .replace("self.sparse", "self.handle")
+    )
+    assert "def on_train_start" + recipe.rstrip() in tested

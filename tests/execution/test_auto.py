@@ -182,11 +182,12 @@ def test_another_thread_count_or_machine_warns_and_keeps(monkeypatch):
     model, optimizer, handle = start(Stopwatch(*SPARSE_WINS))
     train(model, optimizer, 1)
     saved = handle.state_dict()
-    other = start(Stopwatch())[2]
+    _, held, other = start(Stopwatch())
     monkeypatch.setattr(automatic, "machine", lambda: "another machine, 64 threads")
     with pytest.warns(UserWarning, match="decided on .*1 threads.*64 threads: the decisions are kept"):
         other.load_state_dict(saved)
     assert sparse_layers(other) == ALL
+    assert regrow.handle_of(held) is other
 
 
 def test_state_of_older_releases_and_other_executions_load():

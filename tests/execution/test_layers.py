@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import regrow
-from regrow.execution import attach, execution_of, native, settle, travel, unsupported
+from regrow.execution import attach, execution_of, layers, native, settle, travel, unsupported
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -151,7 +151,7 @@ def test_weight_shared_by_two_calls():
 
 
 def test_unsupported_layers_say_why():
-    assert "not exactly" in unsupported(nn.ConvTranspose2d(2, 2, 3))
+    assert "does not compute as" in unsupported(nn.ConvTranspose2d(2, 2, 3))
     assert "padding_mode" in unsupported(nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"))
     assert "bfloat16" in unsupported(nn.Linear(2, 2, dtype=torch.bfloat16))
     assert "Parametrized" in unsupported(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
@@ -296,3 +296,48 @@ def test_a_model_converted_to_a_type_without_kernels_computes_dense():
     assert handle.updates == 2
     assert all(row.execution == "masked" and "torch.bfloat16" in row.reason for row in handle.explain())
     assert all(not (layer.weight * ~handle.masks[name]).any() for name, layer in (("0", model[0]), ("2", model[2])))
+
+
+class Named(nn.Linear):
+    """Computes as its base class does."""
+
+
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_a_subclass_that_computes_alike_runs_on_kernels_and_is_copied_pickled_and_detached():
+    torch.manual_seed(0)
+    model = nn.Sequential(Named(6, 5), nn.ReLU(), nn.Linear(5, 4)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = regrow.sparsify(model, optimizer, "static", density=0.5)
+    x = torch.randn(7, 6, dtype=torch.float64)
+    expected, shown = model(x), str(model)
+    handle.execute("sparse")
+    assert isinstance(model[0], layers.SparseLinear)
+    assert isinstance(model[0], Named)
+    assert str(model) == shown, "print(model) shows what the user built"
+    torch.testing.assert_close(model(x), expected)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(twin(x), expected)
+        assert isinstance(twin[0], Named)
+    handle.detach()
+    assert type(model[0]) is Named
+    assert "Doubling does not compute as nn.Linear" in layers.unsupported(Doubling(2, 2))
+
+
+def test_printed_names_of_all_that_travels():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.Linear(72, 4),
+    )
+    shown = str(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    regrow.sparsify(model, optimizer, "static", density=0.2, execution="sparse")
+    assert str(model) == shown

@@ -238,6 +238,7 @@ def test_generated_code_trains_alike(make, tmp_path, monkeypatch):
     check_compiled(make, "inductor")
 
 
+@pytest.mark.filterwarnings("ignore:the weights look trained")
 def test_a_pickled_network_forgets_the_masks_it_was_pickled_with():
     model, optimizer, handle = start("sparse")
     train(model, optimizer, 2)
@@ -272,6 +273,7 @@ def test_hooks_that_come_later_act_before_the_native_step(when):
     torch.testing.assert_close(weights["sparse"], weights["masked"], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:the weights look trained")
 def test_a_handle_leaves_the_execution_of_others_alone():
     model = nn.Sequential(net(), nn.Linear(5, 5))
     first = start("sparse", model=model[0])

@@ -1,5 +1,6 @@
 """A real Lightning Trainer: it passes a closure to every step, clips, accumulates and saves on its own."""
 
+import copy
 import warnings
 
 import pytest
@@ -39,11 +40,13 @@ class Task(lightning.LightningModule):
         checkpoint["regrow"] = self.handle.state_dict()
 
     def on_load_checkpoint(self, checkpoint):
-        self.restored = checkpoint["regrow"]
+        self.restored = copy.deepcopy((checkpoint["state_dict"], checkpoint["regrow"]))
 
     def on_train_start(self):
-        if hasattr(self, "restored"):
-            self.handle.load_state_dict(self.restored)
+        if hasattr(self, "restored"):  # Lightning loads weights before configure_optimizers, which zeroes some
+            weights, state = self.restored
+            self.load_state_dict(weights)
+            self.handle.load_state_dict(state)
 
 
 def fit(task, steps, resume=None, **options):
@@ -88,5 +91,7 @@ def test_resume_from_a_checkpoint(tmp_path):
     fit(first, 6).save_checkpoint(tmp_path / "six.ckpt")
     fit(second, 13, resume=tmp_path / "six.ckpt", use_distributed_sampler=False)
     assert second.handle.step == 13
+    assert same_weights(second.net, whole.net)
+    assert torch.equal(bits(second.handle), bits(whole.handle))
     assert second.handle.updates == whole.handle.updates
     assert [r.step for r in second.handle.journal] == [4, 8, 12]

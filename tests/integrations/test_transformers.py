@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import regrow
+from regrow.errors import StateError
+from regrow.execution import native
 from tests.support.training import assert_sparse
 
 with warnings.catch_warnings():
@@ -14,6 +16,7 @@ with warnings.catch_warnings():
     pytest.importorskip("accelerate", exc_type=ImportError)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+needs_kernels = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 ARGUMENTS = {"density": 0.25, "steps": 40, "update_every": 3}
 
 
@@ -38,9 +41,9 @@ def sentences(count=64):
     return [{"input_ids": row, "labels": row} for row in tokens]
 
 
-def trainer_for(model, folder, optimizers=(None, None), callbacks=(), **options):
+def trainer_for(model, folder, optimizers=(None, None), callbacks=(), strategy="no", **options):
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), max_steps=8, per_device_train_batch_size=4, use_cpu=True, report_to=[], save_strategy="no",
+        output_dir=str(folder), max_steps=8, per_device_train_batch_size=4, use_cpu=True, report_to=[], save_strategy=strategy,
         logging_strategy="no", disable_tqdm=True, dataloader_num_workers=0, **options,
     )  # fmt: skip
     return transformers.Trainer(
@@ -98,3 +101,44 @@ def test_saved_weights_are_ordinary_ones(tmp_path):
     for sparse in handle.parameters:
         assert torch.equal(dict(again.named_parameters())[sparse.name] != 0, sparse.parameter != 0)
         assert not (dict(again.named_parameters())[sparse.name] * ~sparse.mask).any()
+
+
+@pytest.mark.parametrize("execution", ["masked", pytest.param("sparse", marks=needs_kernels)])
+def test_masks_are_kept_when_the_trainer_resumes(tmp_path, execution):
+    from regrow.integrations.transformers import FILE, KeepMasks
+
+    def run(folder, resume=False, **options):
+        model = language_model()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        handle = regrow.sparsify(model, optimizer, **ARGUMENTS, execution=execution)
+        trainer = trainer_for(
+            model, folder, (optimizer, None), [KeepMasks(handle)], save_steps=4, strategy="steps", **options
+        )
+        trainer.train(resume_from_checkpoint=resume)
+        return model, handle
+
+    whole, its_handle = run(tmp_path / "whole")
+    assert its_handle.updates == 2
+    again, handle = run(tmp_path / "whole", resume=str(tmp_path / "whole" / "checkpoint-4"))
+    assert (handle.step, handle.updates) == (8, 2)
+    for a, b in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    for name, mask in its_handle.masks.items():
+        assert torch.equal(mask, handle.masks[name])
+    (tmp_path / "whole" / "checkpoint-4" / FILE).unlink()
+    with pytest.raises(StateError, match="written without KeepMasks"):
+        run(tmp_path / "whole", resume=str(tmp_path / "whole" / "checkpoint-4"))
+
+
+def test_gpt2_is_sparse_in_its_blocks():
+    config = transformers.GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2)
+    model = transformers.GPT2LMHeadModel(config)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    handle = regrow.sparsify(model, optimizer, **ARGUMENTS)
+    assert handle.numel == 16 * 48 + 16 * 16 + 2 * 16 * 64
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(input_ids=torch.randint(20, (2, 8)), labels=torch.randint(20, (2, 8))).loss.backward()
+        optimizer.step()
+    assert handle.updates == 1
+    assert_sparse(handle)

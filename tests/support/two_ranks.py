@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import regrow
 from regrow.errors import StateError
 from regrow.ranks import Ranks
+from regrow.topology import score
 from tests.execution import small
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, sparse_layers, start, train
 from tests.support.training import batches, bits, loss_of, sgd, small_net
@@ -65,10 +66,12 @@ def counted():
         Ranks.agree = agree
 
 
-def different_seed(rank):
+def different(rank, **both):
+    """Arguments that differ between the ranks: the error, and the weights left."""
     model = network()
+    mine = {**ARGUMENTS, **{name: values[rank] for name, values in both.items()}}
     try:
-        regrow.sparsify(model, sgd(model), **ARGUMENTS, seed=rank)
+        regrow.sparsify(model, sgd(model), **mine)
     except StateError as error:
         return {"error": str(error), "untouched": int(model[0].weight.count_nonzero())}
     return {"error": None}
@@ -132,7 +135,11 @@ SCENARIOS = {
     "bucket views": lambda rank: run(rank, gradient_as_bucket_view=True),
     "sparsify first": lambda rank: run(rank, wrap_first=False),
     "accumulation": lambda rank: run(rank, micro_batches=2),
-    "different seed": different_seed,
+    "different seed": lambda rank: different(rank, seed=(0, 1)),
+    "different update_every": lambda rank: different(rank, update_every=(4, 5)),
+    "different execution": lambda rank: different(rank, execution=("masked", "auto")),
+    "different sparse layers": lambda rank: different(rank, scope=("fully-sparse", "dense:@last")),
+    "different grow": lambda rank: different(rank, grow=(score.random, score.momentum)),
     "drifting": drifting,
     "alone": alone,
     "calibrated": calibrated,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from regrow.published import paths_of, suited
 EPILOGUE = """
 Any key of the configuration can be set: --density 0.1, --lr 0.05, --optimizer.momentum 0.8, --option.prune_rate 0.3 (the
 method's own options), --model_options.dropout 0. `regrow train --list` shows the presets, `--show` the effective configuration.
+
+keys and defaults (the section may be left out where only one has the key):
 """
 
 
@@ -23,7 +26,26 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     """A preset or file; overrides are taken out of the command line before by :func:`separate`."""
     parser.add_argument("configuration", nargs="?", help="a preset (see `regrow train --list`) or a TOML file")
     parser.set_defaults(overrides={})
-    parser.epilog = EPILOGUE
+    parser.epilog = EPILOGUE + "\n".join(_groups())
+
+
+def _groups() -> list[str]:
+    """The keys of a configuration with their defaults, one paragraph per section."""
+    plain = configuration.as_dict(Config())
+    groups = {"run": {key: value for key, value in plain.items() if not isinstance(value, dict)}}
+    groups |= {f"[{key}]": value for key, value in plain.items() if isinstance(value, dict) and value}
+    lines = []
+    for name, values in groups.items():
+        text = "  ".join(f"{key}={_short(value)}" for key, value in values.items() if not isinstance(value, dict))
+        lines += [
+            f"  {name}",
+            textwrap.fill(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False),
+        ]
+    return lines
+
+
+def _short(value: object) -> str:
+    return "''" if value == "" else str(list(value) if isinstance(value, tuple) else value).replace(" ", "").lower()
 
 
 def read_configuration(options: argparse.Namespace) -> Config:

@@ -51,6 +51,7 @@ OPTIONAL = {
     "transformers": "tested integration",
     "pip": "a source of mnist",
 }
+_USED = {"transformers": "LlamaModel", "lightning": "Trainer"}
 PROGRAMS = {
     "npm": (("npm",), "a source of mnist and cifar10"),
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "tests of reports in a browser"),
@@ -66,7 +67,9 @@ def imported(package: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import_module(package)
+            module = import_module(package)
+            if package in _USED:
+                getattr(module, _USED[package])  # imported on first use: the package alone says nothing
     except Exception as error:
         # Not only ImportError: a torchvision built for another torch raises RuntimeError from deep inside timm and lightning.
         return f"{installed}, but cannot be imported: {' '.join(str(error).split())}"

@@ -14,7 +14,7 @@ from typing import TextIO
 from regrow import __version__
 from regrow.amx import keep_off_traps
 from regrow.cli.configured import separate
-from regrow.errors import RegrowError, RegrowWarning
+from regrow.errors import RegrowError, RegrowWarning, unknown
 
 INTERRUPTED = 130
 UNREAD = 141
@@ -71,6 +71,8 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options of a command, with the overrides of a configuration where it takes one."""
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        raise unknown("command", arguments[0], COMMANDS)
     parser = build_parser()
     overrides: dict[str, str] = {}
     if arguments and arguments[0] in CONFIGURED:

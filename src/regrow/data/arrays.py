@@ -60,7 +60,7 @@ def labelled_images(images: np.ndarray, labels: np.ndarray, origin: str) -> Labe
     """Check a pair of arrays and bring it to the common form.
 
     Args:
-        images: [n, h, w], [n, h, w, c] or [n, c, h, w] with 1, 3 or 4 channels; uint8 or floating point.
+        images: [n, features] (rows of a table), [n, h, w], [n, h, w, c] or [n, c, h, w] with 1, 3 or 4 channels; uint8 or floating point.
         labels: [n], integers from 0.
         origin: named in errors.
     """
@@ -89,6 +89,8 @@ def labelled_images(images: np.ndarray, labels: np.ndarray, origin: str) -> Labe
 
 
 def _channels_first(images: np.ndarray, origin: str) -> np.ndarray:
+    if images.ndim == 2:
+        return images[:, None, None]
     if images.ndim == 3:
         return images[:, None]
     if images.ndim == 4 and images.shape[3] in (1, 3, 4):
@@ -96,7 +98,7 @@ def _channels_first(images: np.ndarray, origin: str) -> np.ndarray:
     if images.ndim == 4 and images.shape[1] in (1, 3, 4):
         return images
     raise DataError(
-        f"{origin}: images must be [n, height, width], [n, height, width, channels] or [n, channels, height, width] "
+        f"{origin}: images must be [n, features], [n, height, width], [n, height, width, channels] or [n, channels, height, width] "
         f"with 1, 3 or 4 channels, not {list(images.shape)}"
     )
 

@@ -83,13 +83,27 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
     return Listing(tuple(paths), np.array(labels, np.int64))
 
 
+def training_folder(root: Path) -> Path:
+    """Where the training classes are: in `train`, or at the top where no part has a folder of its own."""
+    parted = any((root / part).is_dir() for part in ("train", "val", "test"))
+    return root / "train" if parted or not holds_classes(root) else root
+
+
+def holds_classes(folder: Path) -> bool:
+    """Whether a folder has folders with images in them: classes without parts."""
+    return folder.is_dir() and any(
+        path.suffix.lower() in images.SUFFIXES for path in folder.glob("[!.]*/*") if path.is_file()
+    )
+
+
 def list_split(root: Path, split: str) -> tuple[Listing, tuple[str, ...]]:
     """The files of one split, and the class names, which the training folder defines.
 
     Without a `val` folder the last 10% of every training class are held out. Without a `test` folder there is no test split:
     who wants to test on the validation images, as the papers do on ImageNet, says so.
     """
-    class_names = find_classes(root / "train")
+    train = training_folder(root)
+    class_names = find_classes(train)
     has_val = (root / "val").is_dir()
     if split == "test":
         if not (root / "test").is_dir():
@@ -99,7 +113,7 @@ def list_split(root: Path, split: str) -> tuple[Listing, tuple[str, ...]]:
         return list_images(root / "test", class_names), class_names
     if split == "val" and has_val:
         return list_images(root / "val", class_names), class_names
-    training = list_images(root / "train", class_names)
+    training = list_images(train, class_names)
     if split == "train+val":
         return training + list_images(root / "val", class_names) if has_val else training, class_names
     if has_val:

@@ -108,9 +108,15 @@ def _load(
     path = Path(name).expanduser()
     if not path.exists():
         raise catalogue.unknown(str(name), also=", or the path of your own data (there is no such file or folder)")
-    if path.is_dir() and (path / "train").is_dir():
+    if (path / "train").is_dir() or (not holds_idx(path) and _holds_classes(path)):
         return _image_folder(path, split, path.name, image_size, augment, normalisation)
     return _own_arrays(path, split, augment, normalisation)
+
+
+def _holds_classes(path: Path) -> bool:
+    from regrow.data.folder import holds_classes
+
+    return holds_classes(path)
 
 
 def _named(
@@ -139,7 +145,7 @@ def _read_own(path: Path) -> Parts:
         return read_idx_folder(path)
     raise DataError(
         f"{path}: not a known form of data; expected a folder with train-images* and train-labels* IDX files, an .npz "
-        "file with x_train and y_train, or a folder with train/<class>/<image>"
+        "file with x_train and y_train (or X and y), or a folder with train/<class>/<image> or <class>/<image>"
     )
 
 

@@ -19,10 +19,17 @@ from regrow.errors import RegrowWarning
 Parts = dict[str, LabelledImages]
 
 _IDX_PARTS = {"train": ("train",), "val": ("val", "valid"), "test": ("t10k", "test")}
-_NPZ_KEYS = {
-    "train": (("x_train", "y_train"), ("train_images", "train_labels"), ("images", "labels"), ("x", "y")),
-    "val": (("x_val", "y_val"), ("val_images", "val_labels")),
-    "test": (("x_test", "y_test"), ("test_images", "test_labels")),
+_NPZ_KEYS: dict[str, tuple[tuple[str, str], ...]] = {
+    "train": (
+        ("x_train", "y_train"),
+        ("X_train", "y_train"),
+        ("train_images", "train_labels"),
+        ("images", "labels"),
+        ("x", "y"),
+        ("X", "y"),
+    ),
+    "val": (("x_val", "y_val"), ("X_val", "y_val"), ("val_images", "val_labels")),
+    "test": (("x_test", "y_test"), ("X_test", "y_test"), ("test_images", "test_labels")),
 }
 
 
@@ -55,7 +62,7 @@ def _find_idx(folder: Path, part: str, what: str) -> Path | None:
 
 
 def read_npz(path: Path) -> Parts:
-    """Arrays `x_train, y_train, x_val, y_val, x_test, y_test`; or `train_images, ...`; or `images, labels`."""
+    """`x_train, y_train, x_val, y_val, x_test, y_test`; or `X_train, ...`; or `train_images, ...`; or `images, labels`, or `X, y`."""
     arrays = read_arrays(path, {name for pairs in _NPZ_KEYS.values() for pair in pairs for name in pair})
     parts: Parts = {}
     for part, pairs in _NPZ_KEYS.items():
@@ -73,10 +80,13 @@ def read_npz(path: Path) -> Parts:
 
 def _refuse_misspelt(arrays: Collection[str], path: Path) -> None:
     """An array that is nearly one of ours, or half of a pair, would be left out in silence; others may be the user's own."""
-    partners = {name: other for pairs in _NPZ_KEYS.values() for pair in pairs for name, other in (pair, pair[::-1])}
+    partners: dict[str, list[str]] = {}
+    for images, labels in (pair for pairs in _NPZ_KEYS.values() for pair in pairs):
+        partners.setdefault(images, []).append(labels)
+        partners.setdefault(labels, []).append(images)
     for name in arrays:
-        if name in partners and partners[name] not in arrays:
-            raise DataError(f"{path}: has {name} but not {partners[name]}; found {', '.join(arrays)}")
+        if name in partners and not any(partner in arrays for partner in partners[name]):
+            raise DataError(f"{path}: has {name} but not {partners[name][0]}; found {', '.join(arrays)}")
         near = get_close_matches(name, partners, n=1, cutoff=0.75)
         if name not in partners and near:
             raise DataError(

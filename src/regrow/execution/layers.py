@@ -28,6 +28,10 @@ class _SparseLayer(nn.Module):
 
     weight: Tensor
 
+    def _get_name(self) -> str:
+        """Printed as what it is to its owner: how it computes is `handle.explain()`'s to say."""
+        return _dense_class(type(self)).__name__
+
     @property
     def _execution(self) -> Execution:
         return self.__dict__[_ATTRIBUTE]
@@ -86,15 +90,57 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
 
 
 Dense = nn.Linear | nn.Conv1d | nn.Conv2d
-_SPARSE_CLASS = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
+_SPARSE_CLASS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
+_DERIVED: dict[type, type] = {}
+# Computes as nn.Linear, but for torch.jit.script.
+_ALIKE = ("timm.layers.linear.Linear",)
+# Attention reads this one's weight and never calls it.
+_NEVER_CALLED = (nn.modules.linear.NonDynamicallyQuantizableLinear,)
+
+
+def _sparse_class(kind: type) -> type | None:
+    """The class in which a module of this kind runs on kernels; None where it computes something else than its torch base class."""
+    if kind in _SPARSE_CLASS:
+        return _SPARSE_CLASS[kind]
+    base = next((base for base in _SPARSE_CLASS if issubclass(kind, base)), None)
+    if base is None or kind in _NEVER_CALLED:
+        return None
+    alike = f"{kind.__module__}.{kind.__qualname__}" in _ALIKE
+    own = [
+        name
+        for name in ("forward", "_conv_forward", "__call__")
+        if getattr(kind, name, 0) is not getattr(base, name, 0)
+    ]
+    if own and not alike:
+        return None
+    if kind not in _DERIVED:
+        _DERIVED[kind] = type(f"Sparse{kind.__name__}", (_SPARSE_CLASS[base], kind), {"__reduce_ex__": _reduce})
+    return _DERIVED[kind]
+
+
+def _dense_class(kind: type) -> type:
+    """The inverse of `_sparse_class`."""
+    return next(dense for pairs in (_SPARSE_CLASS, _DERIVED) for dense, sparse in pairs.items() if sparse is kind)
+
+
+def _reduce(module: nn.Module, protocol: object) -> tuple:
+    """A derived class cannot be found by its name: copies and pickles make it anew."""
+    return _blank, (_dense_class(type(module)),), module.__dict__
+
+
+def _blank(kind: type) -> nn.Module:
+    made = _sparse_class(kind)
+    assert made is not None
+    return nn.Module.__new__(made)
 
 
 def unsupported(module: nn.Module) -> str | None:
     """Why a module cannot run on the sparse kernels, or None if it can."""
     if not native.available():
         return "the native kernels are not built (no C++17 compiler at installation)"
-    if type(module) not in _SPARSE_CLASS:
-        return f"{type(module).__name__} is not exactly nn.Linear, nn.Conv1d or nn.Conv2d"
+    if _sparse_class(type(module)) is None:
+        kind = type(module)
+        return f"{kind.__module__}.{kind.__qualname__} does not compute as nn.Linear, nn.Conv1d or nn.Conv2d"
     weight = module.weight
     if weight.device.type != "cpu":
         return f"its weight is on {weight.device}; the sparse kernels run on the CPU"
@@ -214,8 +260,7 @@ class Execution:
     def detach(self) -> None:
         """Switch the module back to its dense class."""
         if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
-            dense = {sparse: dense for dense, sparse in _SPARSE_CLASS.items()}
-            self._module.__class__ = dense[type(self._module)]
+            self._module.__class__ = _dense_class(type(self._module))
         if self._moved:
             weight, self._moved = self._module.weight, False
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
@@ -227,7 +272,7 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
     Where it computes dense all the same (while torch.jit traces, in types without kernels) weights outside the mask must be zero.
 
     Args:
-        module: exactly an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).
+        module: an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).
         mask: bool, shaped like `module.weight`, or the support itself.
         gradient_mask: where weight gradients are computed, default `mask`.
 
@@ -246,7 +291,7 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
         raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(module.weight.shape)}")
     execution = Execution(module, SparsePattern(mask, window_of(module), gradient_mask))
     module.__dict__[_ATTRIBUTE] = execution
-    module.__class__ = _SPARSE_CLASS[type(module)]
+    module.__class__ = _sparse_class(type(module))  # type: ignore[assignment]  # unsupported() has asked
     return execution
 
 

@@ -81,6 +81,15 @@ _TRAVEL_CLASS = {
 _ORDINARY_CLASS = {travelling: ordinary for ordinary, travelling in _TRAVEL_CLASS.items()} | {TravelConv2d: nn.Conv2d}
 
 
+def _ordinary_name(module: nn.Module) -> str:
+    """Printed as what it is to its owner."""
+    return _ORDINARY_CLASS[type(module)].__name__
+
+
+for _kind in _ORDINARY_CLASS:
+    _kind._get_name = _ordinary_name  # type: ignore[attr-defined]
+
+
 def travel(model: nn.Module, entrances: Iterable[nn.Conv2d] = ()) -> list[str]:
     """Let the layout travel through `model`, from the outputs of dense convolutions on where they are `entrances`.
 

@@ -210,6 +210,7 @@ _ARGUMENTS = {
     "window_tolerance": "--window-tolerance, or window_tolerance in section [sparse]",
     "window_stride": "--window-stride, or window_stride in section [sparse]",
     "costs": "--costs, or costs in section [sparse]",
+    "start": "--start, or start in section [sparse]",
 }
 _ONLY_IN_PYTHON = (
     "steps_per_epoch",

@@ -11,7 +11,7 @@ from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
 from regrow.topology.cycle import Change, to_masks
-from regrow.topology.initial import Setup
+from regrow.topology.initial import Setup, ranked
 from regrow.topology.schedule import When, constant, cosine
 from regrow.topology.select import largest
 from regrow.topology.view import LayerView, Update, needs
@@ -60,15 +60,16 @@ def method(prune_rate: float = 0.3, ablation: float = 0.3, stop: float = 0.75) -
     )
 
 
+@ranked
 def _constant_fan_in(setup: Setup) -> list[Tensor]:
-    """k = max(1, floor(count / units)) random weights in each unit, in as many units as the count pays for."""
+    """The first k = max(1, floor(count / units)) weights of each unit, at random or as ranked, in as many units as the count pays for."""
     masks = []
     for layer, count in zip(setup.layers, setup.counts, strict=True):
-        draws = layer.units(layer.random("initial"))
+        draws = layer.units(setup.rank(layer))
         units, dense = draws.shape
         fan_in = min(max(1, count // units), dense)
         active = largest(
-            draws[:, 0], min(units, count // fan_in), torch.ones(units, dtype=torch.bool, device=draws.device)
+            draws.max(1).values, min(units, count // fan_in), torch.ones(units, dtype=torch.bool, device=draws.device)
         )
         masks.append(layer.from_units(_top_per_row(draws, fan_in * active)))
     return masks

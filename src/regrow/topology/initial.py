@@ -26,6 +26,7 @@ class Setup:
     model: nn.Module
     calibration: Any
     average: Callable[[Tensor], Tensor]
+    rank: Callable[[LayerView], Tensor] = lambda layer: layer.random("initial")
 
     @property
     def total(self) -> int:
@@ -36,9 +37,21 @@ class Setup:
 Initial = Callable[[Setup], list[Tensor]]
 
 
+def ranked(initial: Initial) -> Initial:
+    """Mark a rule that asks ``setup.rank`` which positions come first: draws at random, or what the user's ``start`` says."""
+    initial.ranked = True  # type: ignore[attr-defined]
+    return initial
+
+
+def follows_rank(initial: Initial) -> bool:
+    """Whether a rule takes positions in the order of ``setup.rank``."""
+    return getattr(initial, "ranked", False)
+
+
+@ranked
 def at_random(setup: Setup) -> list[Tensor]:
-    """Exactly ``counts[i]`` positions of each layer, uniformly without replacement."""
-    return [largest(v.random("initial"), n, v.mask) for v, n in zip(setup.layers, setup.counts, strict=True)]
+    """Exactly ``counts[i]`` positions of each layer: uniformly without replacement, unless a ``start`` ranks them otherwise."""
+    return [largest(setup.rank(v), n, v.mask) for v, n in zip(setup.layers, setup.counts, strict=True)]
 
 
 def everything(setup: Setup) -> list[Tensor]:

@@ -22,6 +22,7 @@ from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import Processes, use_threads
 from regrow.training.traffic import SparseTraffic
+from regrow.training.weights import load_weights
 from regrow.uses import evaluation_mode
 
 # Training images that methods look at when they prune.
@@ -59,6 +60,8 @@ def assemble(config: Config, processes: Processes) -> Parts:
     _check_shares(train, config, processes)
     network = build_model(config, train).to(processes.device)
     check_outputs(config, network, train)
+    if config.weights:
+        load_weights(network, config.weights)
     optimizer = build_optimizer(network, config)
     handle = make_sparse(config, network, optimizer, steps_per_epoch, train)
     forward, traffic = _wrap(config, network, handle, processes)
@@ -174,6 +177,7 @@ def sparsify_as_configured(
         momentum=sparse.momentum_source,  # type: ignore[arg-type]  # any text of the user's: sparsify checks both
         execution=execution,  # type: ignore[arg-type]
         native_step=sparse.native_step,
+        start=sparse.start or None,  # type: ignore[arg-type]
         costs=_costs(config, example) if method.needs_costs or sparse.macs or sparse.milliseconds else None,
         macs=sparse.macs or None,
         milliseconds=sparse.milliseconds or None,

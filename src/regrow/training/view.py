@@ -54,7 +54,8 @@ class PlainView:
             return
         where = f"epoch {row['epoch']:6.2f}  step {row['step']:>7,}"
         what = f"{row['kind']:<10}  loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
-        speed = f"  {run.speed:,.0f} images/s" if row["kind"] == "train" and run.speed is not None else ""
+        # The same figure as at the end of the run: the median over all steps until now.
+        speed = f"  {run.log.median_speed():,.0f} images/s" if row["kind"] == "train" and run.speed is not None else ""
         self._say(f"{where}  {what}  density {row['density']:.2%}{speed}")
 
     def updated(self, run: Run) -> None:

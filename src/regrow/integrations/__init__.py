@@ -1,0 +1,1 @@
+"""Small pieces for other libraries' training loops; each needs its library installed."""
