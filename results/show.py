@@ -6,8 +6,8 @@
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
 changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
 (`results/stability/stability.toml`); `EXPERIMENT/ANALYSIS *` is what
-`regrow reproduce` wrote as an analysis of an experiment; `speed DENSITIES` (in percent, `5,10,goals`), `speed masks` and
-`speed overhead` those of the records in `benchmarks/results/`.
+`regrow reproduce` wrote as an analysis of an experiment; `speed:ISA DENSITIES` (in percent, `5,10,goals`), `speed:ISA masks` and
+`speed:ISA overhead` those of the records in `benchmarks/results/ISA/`, measured with the kernels of that instruction set.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def table(experiment: str, model: str) -> str:
         return stability()
     if "/" in experiment:
         return (HOME / f"{experiment}.md").read_text()
-    if experiment == "speed":
-        records = HOME.parent / "benchmarks" / "results"
+    if experiment.startswith("speed:"):
+        records = HOME.parent / "benchmarks" / "results" / experiment.removeprefix("speed:")
         own = {"masks": summary.masks, "overhead": summary.overhead}
         return own[model](records) if model in own else summary.table(records, model)
     cells = find(experiment).chosen(None if model == "*" else model, None, None)

@@ -63,6 +63,20 @@ def test_a_dear_conversion_keeps_a_single_layer_dense(tmp_path, monkeypatch):
     assert sparse_layers(handle) == {"8", "10"}
 
 
+def test_everything_sparse_is_tried_where_the_plan_has_holes_or_is_empty(tmp_path, monkeypatch):
+    """Single modules say that dense is a little faster; the whole model knows better."""
+    close = (("whole model, masked", 50.0), ("whole model, sparse", 20.0), ("whole model", 40.0), (" dense", 10.0))
+    model, optimizer, handle = start(Stopwatch(*close, (" sparse", 11.0), (" window", 11.0), otherwise=0.1))
+    train(model, optimizer, 1)
+    assert sparse_layers(handle) == ALL
+    monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "other"))
+    hopeless = Stopwatch(*close, (" sparse", 20.0), (" window", 20.0), otherwise=0.1)
+    model, optimizer, handle = start(hopeless)
+    train(model, optimizer, 1)
+    assert sparse_layers(handle) == set()
+    assert not any("whole model" in name for name in hopeless.asked)
+
+
 def test_the_whole_model_has_the_last_word():
     model, optimizer, handle = start(Stopwatch(("whole model", 50.0), *SPARSE_WINS))
     train(model, optimizer, 1)

@@ -36,6 +36,16 @@ ROWS: tuple[tuple[str, str, Callable[[Record], bool], str, tuple[float, ...]], .
         "ratio",
         (7, 4.5, 2.5, 1.7),
     ),
+    ("linear 768 -> 3072, 2,048 rows", "layers", lambda r: "768->3072" in r["layer"], "ratio", (7, 4, 2.3, 1.6)),
+    ("linear 3072 -> 768, 2,048 rows", "layers", lambda r: "3072->768" in r["layer"], "ratio", (7, 4, 2.3, 1.6)),
+    ("linear 784 -> 300, batch 100", "layers", lambda r: "784->300" in r["layer"], "ratio", (3, 2, 1.3, 1.0)),
+    (
+        "1x1 conv, median of 256@16 and 512@8",
+        "layers",
+        lambda r: r["layer"].startswith("conv 1x1"),
+        "ratio",
+        (6, 4, 2.4, 1.7),
+    ),
     ("VGG16-D, forward + backward, batch 128", "vgg16-d", lambda r: True, "ratio", (5, 3.7, 2.4, 1.8)),
     ("the same with SGD", "vgg16-d", lambda r: True, "step_ratio", ()),
     ("the same over an epoch with growth windows", "vgg16-d", lambda r: True, "epoch_ratio", (3.5, 2.9, 2.0, 1.6)),
@@ -48,13 +58,19 @@ ROWS: tuple[tuple[str, str, Callable[[Record], bool], str, tuple[float, ...]], .
 def table(folder: Path, columns: str) -> str:
     """The Markdown table for densities in percent, separated by commas; with ``goals`` among them, those stand in brackets."""
     wanted = [column for column in columns.split(",") if column != "goals"]
-    stored = {file: json.loads((folder / f"{file}.json").read_text())["rows"] for file in {row[1] for row in ROWS}}
+    stored = {file: _rows(folder / f"{file}.json") for file in {row[1] for row in ROWS}}
     rows = []
     for label, file, chosen, field, goals in ROWS:
-        records = [record for record in stored[file] if chosen(record)]
+        records = [record for record in stored[file] or () if chosen(record)]
         aims = dict(zip(("5", "10", "20", "30"), goals, strict=False)) if "goals" in columns else {}
         rows.append((label, *(_figure(records, float(column) / 100, field, aims.get(column)) for column in wanted)))
-    return markdown(("", *(f"{column}%" for column in wanted)), rows)
+    shown = [row for row, (_, file, *_) in zip(rows, ROWS, strict=True) if stored[file] is not None]
+    return markdown(("", *(f"{column}%" for column in wanted)), [row for row in shown if any(row[1:])])
+
+
+def _rows(path: Path) -> list[Record] | None:
+    """The records of a file; None where nothing was measured with this instruction set."""
+    return json.loads(path.read_text())["rows"] if path.is_file() else None
 
 
 def _figure(records: list[Record], density: float, field: str, goal: float | None) -> str:

@@ -33,6 +33,8 @@ MARGIN = 0.98
 """A whole model must take at most this share of its masked time to run sparse; less of a gain could be noise."""
 CLEAR = 0.85
 """A gain smaller than this is timed a second time, and must show again."""
+HOPELESS = 1.25
+"""Everything sparse is tried on the whole model unless the sum of its modules takes more than this share of the masked one."""
 UNTESTED_MARGIN = 0.9
 """The same, where only the sum of single modules is known."""
 
@@ -149,9 +151,10 @@ class Auto:
         costs = self._costs(recorder, twin)
         stages = [cost.stage() for cost in costs]
         planned = fastest(stages).sparse
+        every = frozenset(c.name for c in costs if c.kind == "layer")
         chosen, verdict = frozenset[str](), "dense computation is faster in every chain"
-        if planned:
-            chosen, verdict = self._tried(recorder, twin, costs, planned)
+        if planned or cost(stages, every) <= HOPELESS * cost(stages, frozenset()):
+            chosen, verdict = self._tried(recorder, twin, costs, planned, every)
         return Decision(chosen, planned, tuple(costs), verdict, time.perf_counter() - begin)
 
     def _costs(self, recorder: Recorder, twin: nn.Module) -> list[Cost]:
@@ -172,16 +175,18 @@ class Auto:
         return bench.ordinary(call, module) if has_weights and len(call.shape) >= 2 else None
 
     def _tried(
-        self, recorder: Recorder, twin: nn.Module, costs: list[Cost], planned: frozenset[str]
+        self, recorder: Recorder, twin: nn.Module, costs: list[Cost], planned: frozenset[str], every: frozenset[str]
     ) -> tuple[frozenset[str], str]:
         """The plan, everything sparse, or nothing: whatever the whole model says."""
-        stages, every = [c.stage() for c in costs], [c.name for c in costs if c.kind == "layer"]
+        stages = [c.stage() for c in costs]
         assignments = {"masked": frozenset[str](), "planned": planned}
-        if _has_holes(every, planned) and cost(stages, frozenset(every)) < cost(stages, frozenset()):
-            # Order of execution is not yet the graph: between branches a layout may change more often than the plan knows.
-            assignments["sparse"] = frozenset(every)
+        if planned != every and cost(stages, every) <= HOPELESS * cost(stages, frozenset()):
+            # Sums of modules timed alone miss what they do to each other: caches, and layouts that change between branches.
+            assignments["sparse"] = every
+        if not planned:
+            del assignments["planned"]
         try:
-            trial = self._trial(recorder, twin, frozenset(every))
+            trial = self._trial(recorder, twin, every)
             trial.prepare(assignments.get("sparse", planned))
             rounds = [self._whole(trial, assignments, costs)]
             if min(rounds[0].values()) > CLEAR * rounds[0]["masked"]:
@@ -211,12 +216,6 @@ class Auto:
         travel(twin)
         precision = next(iter(recorder.calls.values())).autocast
         return Trial(twin, executions, recorder.batch, precision)
-
-
-def _has_holes(every: list[str], planned: frozenset[str]) -> bool:
-    """Whether a dense layer lies between sparse ones."""
-    places = [place for place, name in enumerate(every) if name in planned]
-    return places[-1] - places[0] + 1 > len(places)
 
 
 def _judged(assignments: Mapping[str, frozenset[str]], rounds: list[dict[str, float]]) -> tuple[frozenset[str], str]:

@@ -102,5 +102,5 @@ def to_channels_last(x: Tensor) -> Tensor:
 
 
 def _native(x: Tensor) -> bool:
-    """Whether native code may copy `x`: it leaves no trace for autograd."""
-    return x.dtype in native.SUFFIX and x.is_cpu and not (x.requires_grad and torch.is_grad_enabled())
+    """Whether native code may copy `x`: a tensor with memory of its own, which no compiler traces; autograd sees nothing of it."""
+    return native.reads(x) and native.is_plain(x) and not (x.requires_grad and torch.is_grad_enabled())

@@ -96,9 +96,14 @@ def reads(x: torch.Tensor) -> bool:
     return not traced and torch._C._functorch.maybe_current_level() is None
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory holds the numbers it shows: no wrapper of a compiler, no negated view."""
+    return type(tensor) in _PLAIN and not tensor.is_neg()
+
+
 def address(tensor: torch.Tensor) -> int:
     """Where a tensor's numbers are; an error for one that has none there, or others than it shows."""
-    if type(tensor) not in _PLAIN or tensor.is_neg():
+    if not is_plain(tensor):
         raise TypeError(
             f"native kernels read plain tensors, not a {type(tensor).__name__} or a negated view: call handle.densify() first"
         )
