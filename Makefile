@@ -29,7 +29,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): $(SOURCES) | $(BIN)/python
-	$(INSTALL) -e ".[test,integrations,timm,tensorboard,ray]"
+	$(INSTALL) -e ".[test,integrations,timm,tensorboard,ray,onnx]"
 	@touch $(CORE) $@
 
 # What regrow itself needs: enough for the demo, installed in a third of the time.

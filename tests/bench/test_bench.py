@@ -259,3 +259,24 @@ def test_a_file_that_cannot_be_is_refused_before_measuring(tmp_path, capsys, mon
     (tmp_path / "file").write_text("")
     assert main(["bench", "layers", "--density", "0.5", "--json", str(tmp_path / "file" / "rows.json"), *QUICK]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_inference_rows(tmp_path, capsys):
+    path = tmp_path / "rows.json"
+    arguments = ["--model", "lenet300", "--density", "0.05,0.5", "--batch", "1,9", "--json", str(path)]
+    assert main(["bench", "infer", *arguments, *QUICK]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["density"], row["batch"]) for row in rows] == [(0.05, 1), (0.05, 9), (0.5, 1), (0.5, 9)]
+    for row in rows:
+        others = {arm: ms for arm, ms in row["p50_ms"].items() if arm != "regrow"}
+        assert set(others) == {"torch", "torch channels_last", "torch compact"}
+        assert row["ratio"] == pytest.approx(min(others.values()) / row["p50_ms"]["regrow"])
+    assert "ratio to the best other" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["infer", "--batch", "1,x"], ["infer", "--batch", "0"], ["train", "--batch", "1,2"]]
+)
+def test_batches_that_are_no_numbers(arguments, capsys):
+    assert main(["bench", *arguments, *QUICK]) == 2
+    assert "--batch takes" in capsys.readouterr().err

@@ -45,6 +45,9 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
     content: dict[str, Any] = {"machine": about, "fma_peak_gflops": peak, "repeats": options.repeats, "rows": []}
     _store(options.json, content)  # a place that cannot be written to is an error before hours of measuring
     records = content["rows"]
+    if options.what == "infer":
+        _infer(options, densities, content, console)
+        return
     for record in (_layers if options.what == "layers" else _train)(options, densities):
         records.append({**record, "peak_share": record["useful_gflops"] / peak})
         _store(options.json, content)
@@ -53,6 +56,19 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         console.print(f"dense compiled is missing: {reason}", highlight=False)
     for table in show.tables(records, peak):
         console.print(table)
+
+
+def _infer(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:
+    from regrow.bench import infer
+
+    for density in densities:
+        for batch in options.batch:
+            row = infer.measure(options.model, density, batch, options.repeats, options.compile)
+            content["rows"].append(row)
+            _store(options.json, content)
+    for reason in dict.fromkeys(row["compile_skipped"] for row in content["rows"] if row["compile_skipped"]):
+        console.print(f"torch compiled is missing: {reason}", highlight=False)
+    console.print(infer.table(content["rows"]))
 
 
 def _store(path: str | None, content: dict[str, Any]) -> None:

@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 
 def medians(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each candidate, measured in turns after one warm-up each."""
+    return {name: statistics.median(values) for name, values in samples(candidates, rounds).items()}
+
+
+def samples(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every call of each candidate, measured in turns after one warm-up each."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
     for candidate in candidates.values():
@@ -19,4 +24,4 @@ def medians(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict
             begin = time.perf_counter()
             candidate()
             seconds[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds

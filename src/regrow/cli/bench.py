@@ -4,6 +4,7 @@ regrow bench layers --density 0.05,0.1,0.2,0.3
 regrow bench train --model vgg16-d --density 0.05,0.1,0.2 --windows
 regrow bench train --model vgg16-d --density 0.1,0.5,1 --auto    is execution="auto" ever slower than dense?
 regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, with the bound from their MACs
+regrow bench infer --model vgg16-d --density 0.05,0.1 --batch 1,64    frozen networks: ours, torch eager and compiled
 regrow bench plot layers.json train.json --out docs/speed-up.png
 """
 
@@ -17,11 +18,15 @@ DENSITIES = "0.01,0.02,0.05,0.1,0.2,0.3,0.5"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
-    parser.add_argument("what", choices=("layers", "train", "plot"), help="single layers, training steps, or a picture")
+    parser.add_argument(
+        "what", choices=("layers", "train", "infer", "plot"), help="layers, training steps, inference, or a picture"
+    )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
     parser.add_argument("--density", default=DENSITIES, help=f"comma-separated, in (0, 1] (default {DENSITIES})")
-    parser.add_argument("--model", default="vgg16-d", help="`train`: the model (default vgg16-d)")
-    parser.add_argument("--batch", type=int, default=128, help="`train`: the batch (default 128)")
+    parser.add_argument(
+        "--model", default="vgg16-d", help="`train`, `infer`: the model (default vgg16-d; infer: also mlp)"
+    )
+    parser.add_argument("--batch", help="`train`: the batch (default 128); `infer`: comma-separated (default 1,64)")
     parser.add_argument(
         "--windows",
         nargs="?",
@@ -67,5 +72,17 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--density takes numbers like 0.05,0.1, got {options.density!r}") from error
     if not all(0 < density <= 1 for density in densities):
         raise ConfigurationError(f"densities lie in (0, 1], got {options.density}")
+    options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
     bench(options, densities)
     return 0
+
+
+def _batches(text: str, what: str) -> int | list[int]:
+    from regrow.errors import ConfigurationError
+
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts) or (what != "infer" and len(parts) > 1):
+        raise ConfigurationError(
+            f"--batch takes {'whole numbers like 1,64' if what == 'infer' else 'one whole number'}, got {text!r}"
+        )
+    return [int(part) for part in parts] if what == "infer" else int(parts[0])

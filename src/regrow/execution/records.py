@@ -77,7 +77,20 @@ class StackLayer(ctypes.Structure):
     ]
 
 
-RECORDS: tuple[type[ctypes.Structure], ...] = (Geometry, Pool, ImageBatch, SgdStep, AdamWStep, StackLayer)
+class PixelLayer(ctypes.Structure):
+    """A layer whose lanes are pixels, for few samples."""
+
+    _fields_ = [
+        *((name, _INT) for name in ("in_channels", "out_channels", "in_rows", "in_cols", "out_rows", "out_cols")),
+        *(
+            (name, _INT)
+            for name in ("stride_rows", "stride_cols", "pad_top", "pad_left", "plane_rows", "plane_cols", "relu")
+        ),
+        *((name, _POINTER) for name in ("row_begin", "offset", "values", "bias")),
+    ]
+
+
+RECORDS: tuple[type[ctypes.Structure], ...] = (Geometry, Pool, ImageBatch, SgdStep, AdamWStep, StackLayer, PixelLayer)
 
 
 def described(record: type[ctypes.Structure]) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regrow.config import Config
 from regrow.data import Dataset
 from regrow.errors import ConfigurationError, StateError, unknown
+from regrow.shipping import formats
 from regrow.shipping.freeze import Frozen, freeze
 from regrow.shipping.loading import save
 from regrow.topology.journal import unpack
@@ -104,5 +105,17 @@ def _safetensors(path: Path, trained: Trained, frozen: Frozen, wish: Wish) -> No
     save(path, trained.network, masks, **given)  # type: ignore[arg-type]
 
 
-WRITERS: dict[str, Callable[[Path, Trained, Frozen, Wish], None]] = {".safetensors": _safetensors}
+def _onnx(path: Path, trained: Trained, frozen: Frozen, wish: Wish) -> None:
+    formats.write_onnx(path, frozen, trained.example(), wish.sparse_initialisers)
+
+
+def _program(path: Path, trained: Trained, frozen: Frozen, wish: Wish) -> None:
+    formats.write_program(path, frozen, trained.example(), wish.dense)
+
+
+WRITERS: dict[str, Callable[[Path, Trained, Frozen, Wish], None]] = {
+    ".safetensors": _safetensors,
+    ".onnx": _onnx,
+    ".pt2": _program,
+}
 """By the ending of the file's name."""

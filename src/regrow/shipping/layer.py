@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,10 +20,11 @@ from regrow.execution.layout import empty_travel, to_ordinary, to_travel
 from regrow.execution.pattern import NativePlan, Window
 from regrow.execution.records import Geometry
 from regrow.marks import positions
+from regrow.shipping.pixels import Pixels, fits, pixels_of
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 FEW = 8
-"""From so many samples on, vectors of samples are full enough."""
+"""Fewer samples than this are computed with vectors of pixels."""
 
 
 class FrozenLayer(nn.Module):
@@ -65,36 +66,44 @@ class FrozenLayer(nn.Module):
 def compute(
     x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
 ) -> Tensor:
-    """The layer on features or maps, in the layout that suits the number of samples."""
+    """The layer on features or maps: lanes are pixels of few samples, or many samples; the result lies as suits these."""
     geometry = Window(*_pairs(window))
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
+    size = (tuple(shape), geometry, rows, cols)
+    if x.shape[0] < FEW and fits(*size):
+        lists: Pixels = _kept(where, ("pixels", *size), lambda: pixels_of(where, *size))
+        return lists.compute(x.contiguous(), values, bias, relu)
+    plan: NativePlan = _kept(where, ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))
     y = empty_travel(_output_shape(x, shape, geometry), x)
-    plan = _plan(where, tuple(shape), geometry, rows, cols, x.dtype)
     native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0], False)
     return y.relu_() if relu else y
 
 
 _lock = threading.Lock()
-_plans: dict[tuple[Any, ...], tuple[Tensor, NativePlan]] = {}
+_lists: dict[tuple[Any, ...], tuple[Tensor, Any]] = {}
 _KEPT = 1024
+
+
+def _kept(where: Tensor, kind: tuple[Any, ...], build: Callable[[], Any]) -> Any:
+    """The kernels' lists of a layer for maps of one size, built when first asked for.
+
+    Found by the address of ``where``, which is kept with them so that nothing else can come to lie there.
+    """
+    key = (where.data_ptr(), where._version, len(where), *kind)
+    with _lock:
+        if key not in _lists:
+            if len(_lists) >= _KEPT:
+                del _lists[next(iter(_lists))]
+            _lists[key] = where, build()
+        return _lists[key][1]
 
 
 def _plan(
     where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int, dtype: torch.dtype
 ) -> NativePlan:
-    """The native lists of a layer for maps of one size.
-
-    Found by the address of ``where``, which is kept with them so that nothing else can come to lie there.
-    """
-    key = (where.data_ptr(), where._version, len(where), shape, window, rows, cols, dtype)
-    with _lock:
-        if key not in _plans:
-            if len(_plans) >= _KEPT:
-                del _plans[next(iter(_plans))]
-            sizes = (shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols))
-            geometry = Geometry(*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation)
-            _plans[key] = where, NativePlan(geometry, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
-        return _plans[key][1]
+    sizes = (shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols))
+    geometry = Geometry(*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation)
+    return NativePlan(geometry, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
 
 
 def rows_and_columns(where: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:

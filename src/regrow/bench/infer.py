@@ -1,0 +1,103 @@
+"""Inference: a frozen network against torch, interleaved in one run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from rich import box
+from rich.table import Table
+from torch import Tensor, nn
+
+from regrow import models
+from regrow.bench.compiled import compiled
+from regrow.bench.masks import uniform
+from regrow.bench.timing import samples
+from regrow.shipping.freeze import Frozen, freeze
+
+Candidates = dict[str, Callable[[], object]]
+OURS = "regrow"
+_FEW, _MORE_ROUNDS = 8, 20
+
+
+def build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
+    """A model of the registry, or `mlp` (784-4096-4096-10), and the shape of one sample."""
+    if name == "mlp":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            sizes = (784, 4096, 4096, 10)
+            layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
+        return nn.Sequential(*layers[:-1]).eval(), (784,)
+    return models.create(name, seed=0).eval(), models.info(name).input_shape
+
+
+def sparse_network(name: str, density: float) -> tuple[nn.Module, Frozen, tuple[int, ...]]:
+    """A model with uniform random masks applied, the same frozen, and the shape of one sample."""
+    model, shape = build(name)
+    masks = {f"{layer}.weight": mask for layer, mask in uniform(model, density).masks.items()}
+    with torch.no_grad():
+        for parameter, mask in masks.items():
+            model.get_parameter(parameter).mul_(mask)
+    return model, freeze(model, masks, torch.zeros(1, *shape)), shape
+
+
+@torch.no_grad()
+def measure(
+    name: str,
+    density: float,
+    batch: int,
+    rounds: int,
+    compile: bool = True,
+    more: Callable[..., Candidates] | None = None,
+) -> dict[str, Any]:
+    """One row: median and 99th percentile of each candidate in milliseconds, and the ratio of the fastest other to ours.
+
+    ``more`` adds candidates, given the frozen network and the batch.
+    """
+    model, frozen, shape = sparse_network(name, density)
+    x = torch.randn(batch, *shape)
+    candidates: Candidates = {OURS: lambda: frozen(x), "torch": lambda: model(x)}
+    candidates |= _channels_last(model, x) if x.dim() == 4 else {}
+    compact = frozen.dense()
+    candidates["torch compact"] = lambda: compact(x)
+    skipped = ""
+    if compile:
+        fast, skipped = compiled(compact, lambda candidate: candidate(x))
+        candidates |= {} if fast is None else {"torch compiled": lambda: fast(x)}
+    candidates |= {} if more is None else more(frozen, x)
+    taken = samples(candidates, rounds * (_MORE_ROUNDS if batch <= _FEW else 1))
+    median = {arm: float(np.median(times)) * 1e3 for arm, times in taken.items()}
+    tail = {arm: float(np.percentile(times, 99)) * 1e3 for arm, times in taken.items()}
+    best = min((arm for arm in median if arm != OURS), key=lambda arm: median[arm])
+    row = {
+        "model": name,
+        "density": density,
+        "batch": batch,
+        "calls": len(taken[OURS]),
+        "p50_ms": median,
+        "p99_ms": tail,
+    }
+    return row | {"best_other": best, "ratio": median[best] / median[OURS], "compile_skipped": skipped}
+
+
+def _channels_last(model: nn.Module, x: Tensor) -> Candidates:
+    import copy
+
+    twin = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    given = x.contiguous(memory_format=torch.channels_last)
+    return {"torch channels_last": lambda: twin(given)}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Medians (and 99th percentiles) of every candidate."""
+    arms = list(dict.fromkeys(arm for row in rows for arm in row["p50_ms"]))
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title="ms: median (99th percentile)")
+    for head in ("model", "density", "batch", *arms, "ratio to the best other"):
+        shown.add_column(head, justify="left" if head == "model" else "right", no_wrap=True)
+    for row in rows:
+        cells = [f"{row['p50_ms'][a]:.2f} ({row['p99_ms'][a]:.2f})" if a in row["p50_ms"] else "" for a in arms]
+        shown.add_row(row["model"], f"{100 * row['density']:.3g}%", str(row["batch"]), *cells, f"{row['ratio']:.2f}x")
+    return shown

@@ -1,0 +1,77 @@
+"""Vectors of pixels: every geometry against torch, in both precisions."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from regrow.execution import native
+from regrow.execution.pattern import Window
+from regrow.marks import positions
+from regrow.shipping.pixels import fits, pixels_of
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_convolutions_agree_with_torch(data):
+    pick = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+    groups, dtype = pick(1, 3), data.draw(st.sampled_from([torch.float32, torch.float64]))
+    inputs, outputs = groups * pick(1, 5), groups * pick(1, 6)
+    kernel, stride, dilation, padding = ((pick(1, top), pick(1, top)) for top in (4, 3, 2, 3))
+    padding = (padding[0] - 1, padding[1] - 1)
+    rows, cols = (max(pick(1, 40), d * (k - 1) + 1) for k, d in zip(kernel, dilation, strict=True))
+    density, relu, biased, samples = (
+        data.draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        pick(0, 1),
+        pick(0, 1),
+        pick(1, 3),
+    )
+    torch.manual_seed(pick(0, 99))
+    weight = torch.randn(outputs, inputs // groups, *kernel, dtype=dtype)
+    mask = torch.rand(weight.shape) < density
+    bias = torch.randn(outputs, dtype=dtype) if biased else None
+    x = torch.randn(samples, inputs, rows, cols, dtype=dtype)
+    wanted = functional.conv2d(x, weight * mask, bias, stride, padding, dilation, groups)
+    window = Window(kernel, stride, (*padding, *padding), dilation, groups)
+    where = positions(mask)
+    values = weight.reshape(-1)[where].contiguous()
+    found = pixels_of(where, tuple(weight.shape), window, rows, cols).compute(x, values, bias, bool(relu))
+    close = 1e-4 if dtype == torch.float32 else 1e-10
+    assert torch.allclose(found, wanted.relu() if relu else wanted, atol=close, rtol=close)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [(3, 5), (64, 200), (700, 900)])
+def test_linear_layers_agree_with_torch(size, threads):
+    torch.set_num_threads(threads)
+    weight, bias, x = torch.randn(size), torch.randn(size[0]), torch.randn(2, size[1])
+    mask = torch.rand(size) < 0.2
+    where = positions(mask)
+    found = pixels_of(where, size, Window(), 1, 1).compute(x, weight.reshape(-1)[where].contiguous(), bias, True)
+    assert torch.allclose(found, functional.linear(x, weight * mask, bias).relu(), atol=1e-4)
+
+
+def test_threads_share_the_work_without_trace():
+    weight, x = torch.randn(48, 32, 3, 3), torch.randn(1, 32, 40, 40)
+    where = torch.arange(weight.numel())
+    lists = pixels_of(where, (48, 32, 3, 3), Window((3, 3), padding=(1, 1, 1, 1)), 40, 40)
+    answers = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        answers.append(lists.compute(x, weight.reshape(-1), None, False))
+    assert all(torch.equal(answers[0], other) for other in answers[1:])
+    assert torch.allclose(answers[0], functional.conv2d(x, weight, padding=1), atol=1e-3)
+
+
+def test_nan_passes_a_relu():
+    lists = pixels_of(torch.arange(4), (2, 2), Window(), 1, 1)
+    found = lists.compute(torch.tensor([[float("nan"), 1.0]]), torch.ones(4), None, True)
+    assert found.isnan().all()
+
+
+def test_huge_maps_do_not_fit():
+    assert fits((64, 64, 3, 3), Window((3, 3)), 1000, 1000)
+    assert not fits((64, 64, 3, 3), Window((3, 3)), 10_000, 10_000)
