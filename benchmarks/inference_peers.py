@@ -10,7 +10,6 @@ not installed is left out, with a word. Where a hypervisor traps AMX instruction
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -88,18 +87,6 @@ def main() -> None:
     keep_buffers()
     console = Console()
     about = describe() | {"instruction_set": native.instruction_set()}
-    rows = []
-    for model in options.model.split(","):
-        for density in map(float, options.density.split(",")):
-            for batch in map(int, options.batch.split(",")):
-                rows.append(infer.measure(model, density, batch, options.repeats, compile=False, more=peers(console)))
-                console.print(rows[-1], highlight=False)
-                if options.json:
-                    options.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
-    console.print(
-        f"{about['processor']}, {about['instruction_set']}, {about['threads']} threads, torch {about['torch']}"
-    )
-    console.print(infer.table(rows))
 
 
 if __name__ == "__main__":

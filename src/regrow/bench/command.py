@@ -66,9 +66,9 @@ def _infer(options: argparse.Namespace, densities: Sequence[float], content: dic
             row = infer.measure(options.model, density, batch, options.repeats, options.compile)
             content["rows"].append(row)
             _store(options.json, content)
+            console.print(infer.line(row), highlight=False, soft_wrap=True)
     for reason in dict.fromkeys(row["compile_skipped"] for row in content["rows"] if row["compile_skipped"]):
         console.print(f"torch compiled is missing: {reason}", highlight=False)
-    console.print(infer.table(content["rows"]))
 
 
 def _store(path: str | None, content: dict[str, Any]) -> None:

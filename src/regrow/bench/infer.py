@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from rich import box
-from rich.table import Table
 from torch import Tensor, nn
 
 from regrow import models
@@ -91,13 +89,8 @@ def _channels_last(model: nn.Module, x: Tensor) -> Candidates:
     return {"torch channels_last": lambda: twin(given)}
 
 
-def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Medians (and 99th percentiles) of every candidate."""
-    arms = list(dict.fromkeys(arm for row in rows for arm in row["p50_ms"]))
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title="ms: median (99th percentile)")
-    for head in ("model", "density", "batch", *arms, "ratio to the best other"):
-        shown.add_column(head, justify="left" if head == "model" else "right", no_wrap=True)
-    for row in rows:
-        cells = [f"{row['p50_ms'][a]:.2f} ({row['p99_ms'][a]:.2f})" if a in row["p50_ms"] else "" for a in arms]
-        shown.add_row(row["model"], f"{100 * row['density']:.3g}%", str(row["batch"]), *cells, f"{row['ratio']:.2f}x")
-    return shown
+def line(row: dict[str, Any]) -> str:
+    """One row in words: medians, with 99th percentiles in brackets."""
+    arms = "  ".join(f"{arm} {ms:.2f} ({row['p99_ms'][arm]:.2f})" for arm, ms in row["p50_ms"].items())
+    what = f"{row['model']}  {100 * row['density']:.3g}%  batch {row['batch']}"
+    return f"{what}:  {arms} ms  {row['ratio']:.2f}x {row['best_other']}"
