@@ -10,6 +10,7 @@ not installed is left out, with a word. Where a hypervisor traps AMX instruction
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,17 @@ def main() -> None:
     keep_buffers()
     console = Console()
     about = describe() | {"instruction_set": native.instruction_set()}
+    console.print(
+        f"{about['processor']}, {about['instruction_set']}, {about['threads']} threads, torch {about['torch']}"
+    )
+    rows = []
+    for model in options.model.split(","):
+        for density in map(float, options.density.split(",")):
+            for batch in map(int, options.batch.split(",")):
+                rows.append(infer.measure(model, density, batch, options.repeats, compile=False, more=peers(console)))
+                console.print(infer.line(rows[-1]), highlight=False, soft_wrap=True)
+                if options.json:
+                    options.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
