@@ -23,14 +23,25 @@ def test_the_list_fits_80_columns(fake, capsys, monkeypatch):
     assert max(map(len, out.splitlines())) <= 80
     for name in EXPERIMENTS:
         assert f" {name} " in out
-    assert "18 x 10" in out
+    assert "40 x 10" in out
     assert "…" not in out
     assert "at most" in out
 
 
 def test_one_cell_with_table_and_figure(tmp_path, fake, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    narrow = ["--model", "lenet300", "--density", "0.05", "--seeds", "2", "--epochs", "5"]
+    narrow = [
+        "--model",
+        "lenet300",
+        "--density",
+        "0.05",
+        "--seeds",
+        "2",
+        "--epochs",
+        "5",
+        "--setting",
+        "sparse momentum",
+    ]
     assert main(["reproduce", "mnist-compression", *narrow]) == 0
     out = capsys.readouterr().out
     assert "2.050 ± 0.050" in out
@@ -83,4 +94,7 @@ def test_the_dense_network_never_runs_on_sparse_kernels(tmp_path, fake):
     assert {(row["method"], row["execution"]) for row in read_runs(tmp_path / "runs.csv")} == {
         ("dense", "masked"),
         ("sparse-momentum", "sparse"),
+        ("movement", "sparse"),
+        ("str", "sparse"),
+        ("targeted-dropout", "masked"),
     }

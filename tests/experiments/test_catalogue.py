@@ -42,7 +42,11 @@ def test_no_two_lines_of_a_table_are_the_same_run_but_where_meant():
 
 def test_compression_has_the_figures_settings():
     cells = find("mnist-compression").cells()
-    assert len(cells) == 18
+    assert len(cells) == 40
+    others = [c for c in cells if c.label not in ("dense", "sparse momentum")]
+    assert {c.config.epochs for c in others} == {10}
+    assert {c.label: c.target.error for c in others if c.model == "lenet300" and c.target}["dns"] == 2.0
+    cells = [c for c in cells if c not in others]
     assert [c.density for c in cells[:9]] == [1.0, 0.01, 0.015, 0.018, 0.02, 0.044, 0.05, 0.08, 0.083]
     assert cells[6].target == targets.Target(1.53, 0.02)
     assert all((c.config.epochs, c.config.data.batch, c.config.optimizer.lr) == (100, 100, 0.1) for c in cells)
@@ -149,7 +153,7 @@ def test_patience_has_validations_to_look_at():
 
 class TestNarrowing:
     def test_by_model_density_and_epochs(self):
-        cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5)
+        cells = find("mnist-compression").chosen("lenet300", [0.05, 1.0], 5, ["dense", "sparse momentum"])
         assert [(c.model, c.density, c.config.epochs) for c in cells] == [("lenet300", 1.0, 5), ("lenet300", 0.05, 5)]
 
     def test_by_the_beginning_of_a_setting(self):

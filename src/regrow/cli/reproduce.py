@@ -115,10 +115,13 @@ def _with_execution(cells: list[Cell], options: argparse.Namespace) -> list[Cell
         return cells
     from regrow.config import Config, override
     from regrow.experiments.reproduce import with_overrides
+    from regrow.methods import build
 
     def changed(config: Config) -> Config:
-        # Sparse kernels on a network without a missing weight would only be slow.
-        return config if config.sparse.method == "dense" else override(config, {"execution": options.execution})
+        # Sparse kernels on a network without a missing weight would only be slow; training with dense or noisy weights has none.
+        weighting = build(config.sparse.method, dict(config.sparse.options)).weighting
+        dense = config.sparse.method == "dense" or (weighting is not None and weighting.trains_otherwise)
+        return config if dense else override(config, {"execution": options.execution})
 
     return with_overrides(cells, changed)
 

@@ -79,5 +79,5 @@ def _cell(model: str, point: _Point) -> Cell:
     sparse = replace(base.sparse, method=point.method, density=density, options=dict(point.options))
     sparse = replace(sparse, scope=point.scope, distribution=point.distribution)
     config = replace(base, epochs=EPOCHS, schedule=Schedule("cosine"), sparse=sparse, checkpoint_seconds=30.0)
-    config = replace(suited(config, ())[0], evaluate_every=5)
+    config = replace(suited(config, ())[0], evaluate_every=5, patience=2)
     return Cell(model, point.method, density, config, None if point.error is None else Target(point.error))

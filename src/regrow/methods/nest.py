@@ -18,7 +18,7 @@ def method(
     seed_density: float = 0.1,
     peak: float = 0.3,
     grow_until: float = 0.3,
-    prune_until: float = 0.8,
+    prune_until: float = 0.75,
     step: float = 0.1,
 ) -> Method:
     r"""NeST: a neural network synthesis tool (Dai, Yin & Jha 2017): connection growth, then magnitude pruning.
