@@ -86,3 +86,9 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
     for content in (huge, gzip.compress(huge)):
         with pytest.raises(DataError, match="would take"):
             parse_idx(content)
+
+
+def test_no_buffer_is_taken_for_what_a_header_claims(monkeypatch):
+    monkeypatch.setattr("regrow.data.bounds.memory", lambda: 1 << 62)
+    with pytest.raises(DataError, match="truncated, 21 bytes"):
+        parse_idx(gzip.compress(bytes((0, 0, 8, 4, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 0, 1)) + b"x"))

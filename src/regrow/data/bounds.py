@@ -15,6 +15,7 @@ from regrow.data.errors import DataError
 LARGEST_ARCHIVE = 1 << 30
 """Bytes that an archive of MNIST or CIFAR-10 may unpack to, many times what the published ones do."""
 MOST_CLASSES = 1_000_000
+_PIECE = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -41,7 +42,13 @@ def refuse_larger(size: int, origin: str, most: int | None = None) -> None:
 
 def read_bounded(stream: IO[bytes] | gzip.GzipFile, most: int, origin: str) -> bytes:
     """All that is left of a stream, which may be a compressed one; an error if that is more than so many bytes."""
-    content = stream.read(most + 1)
+    parts, left = [], most + 1
+    while left and (
+        part := stream.read(min(left, _PIECE))
+    ):  # in pieces: a buffer for all that is claimed may not be had
+        parts.append(part)
+        left -= len(part)
+    content = b"".join(parts)
     if len(content) > most:
         raise DataError(f"{origin}: unpacks to more than {most:,} bytes: it is damaged, or too large")
     return content
