@@ -29,14 +29,14 @@ from regrow.methods.fitness import refuse_execution
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
-from regrow.plan import Plan, build_plan
+from regrow.plan import Plan, build_plan, draw
 from regrow.ranks import Ranks
 from regrow.rounds import cut_to_budget, end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.shipping.freeze import Frozen, freeze
 from regrow.state import LoadWatcher, export_state, fixed_density, import_state, refuse_lost
-from regrow.topology.journal import Record
+from regrow.topology.journal import Journal
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
 from regrow.window import GrowthWindow
@@ -131,7 +131,7 @@ class Handle:
         return {layer.name: self.network.mask(layer) for layer in self.network.layers}
 
     @property
-    def journal(self) -> list[Record]:
+    def journal(self) -> Journal:
         """What each topology update did."""
         return self.network.journal
 
@@ -206,6 +206,8 @@ class Handle:
     def explain(self) -> Explanation:
         """How each layer is computed, and why: rows, and a table when printed."""
         return self.switch.explain()
+
+    plot = draw
 
     # ---------------------------------------------------------------------------------------------- stepping
 

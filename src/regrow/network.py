@@ -27,7 +27,7 @@ from regrow.support import Support
 from regrow.topology import distribution as distributions
 from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
-from regrow.topology.journal import Record, layer_record, pack, unpack
+from regrow.topology.journal import Journal, Record, layer_record, pack, unpack
 from regrow.topology.redistribute import mean_momentum
 from regrow.topology.view import LayerView, Source, Update
 
@@ -60,7 +60,7 @@ class SparseNetwork:
         self.mask_listeners: list[Callable[[], None]] = []
         self.updates = 0
         self.counts: list[int] = []
-        self.journal: list[Record] = []
+        self.journal = Journal()
         self.memory: dict[str, float] = {}
         self.layer_memory: list[dict[str, Tensor]] = [{} for _ in layers]
         self.start_masks: list[Tensor] = []

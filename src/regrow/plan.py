@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from regrow.marks import count_of
 from regrow.scope import VECTOR, Decision, Layer
-from regrow.text import as_text
+from regrow.text import as_html, as_text
 from regrow.uses import uses_per_weight
 
 if TYPE_CHECKING:
+    from regrow.handle import Handle
     from regrow.network import SparseNetwork
 
 PRICE = "ns/weight"
@@ -123,6 +124,9 @@ class Plan:
         """The table as text."""
         return as_text(self)
 
+    def _repr_html_(self) -> str:
+        return as_html(self.__rich__())
+
 
 def build_plan(
     model: nn.Module,
@@ -154,6 +158,13 @@ def build_plan(
 def _row(name: str, decision: Decision, shape: tuple[int, ...], count: int, per: float | None) -> Row:
     macs = None if per is None else round(per * count)
     return Row(name, decision.kind, shape, decision.sparse, decision.reason, count, count / math.prod(shape), macs)
+
+
+def draw(handle: Handle) -> Any:
+    """Density of each layer and flow of weights between layers over the updates so far, as a matplotlib figure."""
+    from regrow.report.sketch import sketch
+
+    return sketch(handle)
 
 
 def nanoseconds(cost: float | None) -> str:

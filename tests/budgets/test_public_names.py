@@ -27,8 +27,8 @@ NAMES = [
 HANDLE = [
     "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "finish", "finished", "freeze", "initialise",
     "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
-    "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "penalty", "plan", "prune_rate", "rewind",
-    "state_dict", "updates",
+    "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "penalty", "plan", "plot", "prune_rate",
+    "rewind", "state_dict", "updates",
 ]  # fmt: skip
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from regrow.text import as_text
+from regrow.text import as_html, as_text
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Explanation(Sequence[Choice]):
     def __str__(self) -> str:
         """The table as text."""
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.__rich__())
 
 
 def _milliseconds(value: float | None) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regrow.errors import StateError
 from regrow.marks import count_of
+from regrow.text import as_html
 from regrow.topology.view import LayerView
 
 _LARGEST_JOURNAL = 1 << 30
@@ -61,6 +62,27 @@ class Record:
         return _typed(Record(**{**data, "layers": layers}))
 
 
+class Journal(list[Record]):
+    """The records, and a table in notebooks and on terminals."""
+
+    def __rich__(self) -> Any:
+        """One line per update and layer."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(title=f"{len(self)} topology updates")
+        for column in ("update", "step", "prune rate", "layer", "removed", "grown", "density"):
+            table.add_column(column, justify="left" if column == "layer" else "right")
+        for record in self:
+            for row in record.layers:
+                moment = str(record.update), f"{record.step:,}", f"{record.prune_rate:.3f}"
+                table.add_row(*moment, escape(row.layer), f"{row.removed:,}", f"{row.grown:,}", f"{row.density:.2%}")
+        return table
+
+    def _repr_html_(self) -> str:
+        return as_html(self.__rich__())
+
+
 _Row = TypeVar("_Row", LayerRecord, Record)
 
 
@@ -83,13 +105,13 @@ def pack_records(records: Sequence[Record]) -> Tensor:
     return torch.frombuffer(bytearray(zlib.compress(text.encode())), dtype=torch.uint8)
 
 
-def unpack_records(packed: Tensor | Sequence[dict[str, Any]] | None) -> list[Record]:
+def unpack_records(packed: Tensor | Sequence[dict[str, Any]] | None) -> Journal:
     """The inverse of :func:`pack_records`; plain rows are taken too, and None where the journal is kept elsewhere."""
     try:
         rows = _inflated(packed) if isinstance(packed, Tensor) else [] if packed is None else packed
         if not isinstance(rows, list):
             raise TypeError("no list of rows")
-        return [Record.from_dict(row) for row in rows]
+        return Journal(Record.from_dict(row) for row in rows)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, zlib.error) as error:
         raise StateError(f"the saved journal is damaged ({error}): take an older checkpoint") from error
 
