@@ -68,7 +68,7 @@ def prune(model: torch.nn.Module, optimizer: torch.optim.Optimizer, method: str)
     if method == "movement":
         return regrow.sparsify(model, optimizer, "movement", density=0.3, steps=STEPS, scope=SCOPE, score_lr=1e-2)
     return regrow.sparsify(
-        model, optimizer, "str", density=0.3, steps=STEPS, scope=SCOPE, start=-6.0, decay=1.0,
+        model, optimizer, "str", density=0.3, steps=STEPS, scope=SCOPE, s_init=-6.0, decay=1.0,
         budget="exact", finetune_steps=STEPS // 3,
     )  # fmt: skip
 

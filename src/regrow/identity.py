@@ -16,6 +16,10 @@ from regrow.ranks import Ranks
 if TYPE_CHECKING:
     from regrow.network import SparseNetwork
 
+# What every release wrote: a state without them is no state.
+KNOWN_TO_ALL = frozenset(
+    {"method", "density", "seed", "window_tolerance", "steps", "update_every", "options", "distribution", "momentum"}
+)
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -9,7 +9,7 @@ import torch
 
 from regrow.errors import StateError
 from regrow.form import check_form, check_sizes
-from regrow.identity import difference, identity_of
+from regrow.identity import KNOWN_TO_ALL, difference, identity_of
 from regrow.support import Support
 from regrow.topology.journal import pack_records, unpack, unpack_records
 
@@ -164,6 +164,8 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         )
     check_form(state)
     own_run, saved_run = _identity(handle), state["identity"]
+    if lost := KNOWN_TO_ALL - set(saved_run):
+        raise StateError(f"the saved state does not say its {min(lost)}: it is damaged, take an older one")
     if (key := difference(own_run, saved_run)) is not None:
         raise StateError(
             f"the saved run has {key} = {saved_run[key]!r}, this one {own_run[key]!r}: sparsify with the same arguments before loading"

@@ -18,7 +18,7 @@ def stepped(s):
     layer = nn.Linear(4, 1, bias=False).double()
     layer.weight.data.copy_(W)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-    sparse = regrow.sparsify(layer, optimizer, "str", steps=10, start=s)
+    sparse = regrow.sparsify(layer, optimizer, "str", steps=10, s_init=s)
     shown = layer.weight.detach().clone().flatten()
     (layer.weight * G).sum().backward()
     optimizer.step()
@@ -53,7 +53,7 @@ def test_masks_are_the_weights_above_the_threshold():
 def test_decay_alone_pulls_s_up_as_computed():
     layer = nn.Linear(3, 2, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-    sparse = regrow.sparsify(layer, optimizer, "str", steps=300, start=-1000.0)
+    sparse = regrow.sparsify(layer, optimizer, "str", steps=300, s_init=-1000.0)
     for _ in range(300):
         optimizer.zero_grad()
         (layer.weight * 0).sum().backward()
@@ -63,13 +63,13 @@ def test_decay_alone_pulls_s_up_as_computed():
 
 
 def test_without_decay_on_s_nothing_happens_far_below_zero():
-    trial = Trial(Subject("str", {"start": -100.0}))
+    trial = Trial(Subject("str", {"s_init": -100.0}))
     list(trial.run())
     assert trial.handle.density == 1.0
 
 
 def test_finished_weights_are_the_shown_ones():
-    trial = Trial(Subject("str", {"start": -2.5}))
+    trial = Trial(Subject("str", {"s_init": -2.5}))
     list(trial.run())
     before = [p.detach().clone() for p in trial.model.parameters()]
     assert trial.handle.density < 0.9

@@ -35,7 +35,7 @@ VARIANTS = [
     ("sr-ste", {"n": 1, "m": 3}),
     ("movement", {"soft": True, "budget": "exact", "finetune_steps": 3}),
     ("movement", {"select": "global", "score_lr": None}),
-    ("str", {"start": -2.5, "budget": "exact", "finetune_steps": 4}),
+    ("str", {"s_init": -2.5, "budget": "exact", "finetune_steps": 4}),
     ("dns", {"c": 0.3, "dense_share": 0.2, "budget": "exact", "finetune_steps": 3}),
     ("l-obs", {"updates": "exact", "rounds": 2}),
     ("obd", {"curvature": "fisher"}),

@@ -17,7 +17,7 @@ from regrow.weighting import Side, Trained, Weighting
 
 
 def method(
-    start: float = -10.0,
+    s_init: float = -10.0,
     decay: float | None = None,
     budget: Literal["outcome", "exact"] = "outcome",
     finetune_steps: int = 0,
@@ -32,16 +32,16 @@ def method(
     With SGD, by decay alone, s(t) = s_0 exp(-decay/(1 - momentum) * sum of learning rates).
 
     Args:
-        start: s_0. ImageNet: -3200 (ResNet-50), -12800 (MobileNetV1); the authors name about -100 for CIFAR-10.
+        s_init: s_0. ImageNet: -3200 (ResNet-50), -12800 (MobileNetV1); the authors name about -100 for CIFAR-10.
         decay: weight decay of s; None is the weights' own, as published.
         budget, finetune_steps: ``exact`` cuts to the budget by |w| - sig(s) so many steps before the end, and trains on with fixed masks.
     """
-    options.within("start", start, -1e6, 0)
+    options.within("s_init", s_init, -1e6, 0)
     if decay is not None:
         options.at_least("decay", decay, 0)
 
     def threshold(layer: Trained) -> dict[str, Side]:
-        return {"s": Side(wide(layer.theta).new_full((1,), start), weight_decay=decay)}
+        return {"s": Side(wide(layer.theta).new_full((1,), s_init), weight_decay=decay)}
 
     outcome = Outcome(_height, finetune_steps=options.finetune(budget, finetune_steps))
     return Method(
@@ -56,7 +56,7 @@ def method(
         when=When(1, journal_every=100),
         rate_needs_steps=False,
         budget="outcome",
-        neutral={"start": -1e4, "decay": 0.0},
+        neutral={"s_init": -1e4, "decay": 0.0},
         extra_memory="1 dense tensor per layer (theta), 1 number per layer",
     )
 
