@@ -56,6 +56,7 @@ OPTIONS = {
         "--json",
         "--out",
     ],
+    "race": ["-h", "--help", "--settings", "--seeds", "--slice", "--images", "--execution", "--out"],
     "report": ["-h", "--help", "--out"],
     "export": ["-h", "--help", "--to", "--values", "--dense", "--sparse-initialisers", "--quiet"],
     "infer": ["-h", "--help", "--data", "--split", "--batch", "--threads", "--allow"],

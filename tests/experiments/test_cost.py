@@ -10,13 +10,13 @@ from regrow.models.cost import cost
 def test_work_over_rate():
     from regrow import models
 
-    cells = find("mnist-compression").chosen("lenet5", [0.05], 10)
+    cells = find("mnist-compression").chosen("lenet5", [0.05], 10, ["sparse momentum"])
     macs = cost(models.create("lenet5", seed=0), (1, 28, 28)).macs
     assert estimate(cells, seeds=3, rate=1e9) == pytest.approx(3 * 3 * macs * 54_000 * 10 / 1e9)
 
 
 def test_small_networks_are_bound_by_their_steps():
-    cells = find("mnist-compression").chosen("lenet300", [0.05], 10)
+    cells = find("mnist-compression").chosen("lenet300", [0.05], 10, ["sparse momentum"])
     assert estimate(cells, seeds=2, rate=1e15) == pytest.approx(2 * 540 * 10 * 0.001)
 
 

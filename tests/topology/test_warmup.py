@@ -17,7 +17,7 @@ def run_of(options, **arguments):
 
 
 def test_the_gradient_of_a_grown_weight_rises_over_half_the_interval():
-    run = run_of({"warmup": 1.0})
+    run = run_of({"grown_momentum": "auto", "warmup": 1.0})
     for _ in range(4):
         run.step([[1.0, 1.0, 1.0, 9.0]])
     assert run.handle.masks["0"].tolist() == [[False, True, True, True]]
@@ -65,7 +65,7 @@ def test_a_resumed_run_warms_up_on():
 def test_adam_keeps_the_moments_that_normalise_its_steps():
     model = small_net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    handle = regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=5)
+    handle = regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=5, grown_momentum="auto", warmup=0.5)
     first = [sparse.mask.clone() for sparse in handle.parameters]
     train(model, optimizer, batches(5))
     born = [sparse.mask & ~mask for sparse, mask in zip(handle.parameters, first, strict=True)]
@@ -74,11 +74,13 @@ def test_adam_keeps_the_moments_that_normalise_its_steps():
         assert bool((sparse.state()["exp_avg_sq"][mark] > 0).all())
 
 
-def test_the_paper_to_the_letter_is_an_option_and_the_reference():
+def test_the_paper_to_the_letter_is_the_default_and_the_reference():
     letter = regrow.methods.build("sparse-momentum", LETTER)
     reference = regrow.methods.build("sparse-momentum", {"reference": True})
+    default = regrow.methods.build("sparse-momentum", {})
+    assert default.adjust is None
     assert letter.adjust is None
     assert reference.adjust is None
-    assert letter.grow.state == reference.grow.state == "seed"
+    assert default.grow.state == letter.grow.state == reference.grow.state == "seed"
     with pytest.raises(ConfigurationError, match=r"warmup must lie in \[0, 1\]"):
         regrow.methods.build("sparse-momentum", {"warmup": 2})

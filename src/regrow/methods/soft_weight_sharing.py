@@ -95,7 +95,7 @@ def method(
         rewire=assign,
         when=When("epoch", last=True),
         budget="outcome",
-        neutral={"strength": 0.0},
+        neutral={"strength": 0.0, "quantise": False},
         extra_memory="2 dense tensors per layer (weights, their components' means)",
     )
 

@@ -8,7 +8,7 @@ from tests.experiments.fakes import finish
 
 
 def test_overhead_is_dense_time_over_sparse_time(tmp_path):
-    cells = find("mnist-compression").chosen("lenet300", [1.0, 0.05], None)
+    cells = find("mnist-compression").chosen("lenet300", [1.0, 0.05], None, ["dense", "sparse momentum"])
     rows = []
     for cell, seconds in zip(cells, ((9.0, 11.0), (10.0, 12.5)), strict=True):
         for job, value in zip(cell.jobs([0, 1]), seconds, strict=True):
