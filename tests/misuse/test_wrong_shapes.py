@@ -3,11 +3,13 @@
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import regrow
 from regrow.errors import UnsupportedError
 from regrow.execution import SparsePattern, Window, native, passes
+from regrow.execution.gradient import GradientBuffer
+from regrow.support import Support
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -114,9 +116,16 @@ def test_negated_views(travels):
     handle, _ = sparse(net)
     memory = torch.randn(6, 9).t() if travels else torch.randn(9, 6)
     x = torch._neg_view(memory)
-    expected = net(x).detach()
+    grad = torch._neg_view(torch.randn(4, 9).t() if travels else torch.randn(9, 4))
+
+    def passes():
+        net.zero_grad()
+        (y := net(x)).backward(grad)
+        return y.detach(), net.weight.grad * (net.weight != 0), net.bias.grad.clone()
+
+    expected = passes()
     handle.execute("sparse")
-    torch.testing.assert_close(net(x).detach(), expected)
+    torch.testing.assert_close(passes(), expected)
 
 
 @pytest.mark.parametrize("state", [torch.zeros(4), torch.zeros(4, 6, 1)])
@@ -141,11 +150,38 @@ def test_memory_that_was_given_back_is_refused():
         net(torch.ones(2, 6))
 
 
-def test_fake_tensors_are_refused():
+@pytest.mark.parametrize("trained", [False, True])
+def test_fake_tensors_pass_through(trained):
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
-    sparse(net, execution="sparse")
-    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(TypeError, match=r"not a FakeTensor .* densify\(\)"):
-        net(torch.ones(2, 6))
+    _, optimizer = sparse(net, execution="sparse")
+    x = torch.randn(2, 6)
+
+    def gradients():
+        optimizer.zero_grad()
+        net(x).square().sum().backward()
+        return [parameter.grad.clone() for parameter in net.parameters()]
+
+    expected = gradients() if trained else None
+    optimizer.zero_grad()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        y = net(torch.ones(2, 6))
+        y.sum().backward()
+    assert isinstance(y, FakeTensor)
+    assert y.shape == (2, 3)
+    for parameter in net.parameters():
+        assert isinstance(parameter.grad, FakeTensor)
+        assert parameter.grad.shape == parameter.shape
+    after = gradients()  # nothing fake is left behind
+    assert all(type(gradient) is torch.Tensor for gradient in after)
+    torch.testing.assert_close(after, expected or gradients(), rtol=0, atol=0)
+
+
+def test_fake_gradients_are_not_lent_again():
+    buffer, weight = GradientBuffer(), torch.ones(3, 4)
+    support = Support(torch.ones(3, 4, dtype=torch.bool))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(buffer.lend(weight, support), FakeTensor)
+    assert type(buffer.lend(weight, support)) is torch.Tensor
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")

@@ -50,6 +50,9 @@ def shaken(model, seed=0):
             if module.weight is not None:
                 draw(module.weight, 0.5, 1.5)
                 draw(module.bias, -0.4, 0.4)
+        elif isinstance(module, nn.LayerNorm):
+            draw(module.weight, 0.5, 1.5)
+            draw(module.bias, -0.4, 0.4)
         elif isinstance(module, WEIGHTED) and module.bias is not None:
             draw(module.bias, -0.4, 0.4)
     return model.eval()

@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regrow.execution import passes
+from regrow.execution import native, passes
 from regrow.execution.context import Context, once_differentiable
-from regrow.execution.layout import in_rows, to_channels_last, to_travel
+from regrow.execution.layout import in_rows, to_channels_last, to_kernel, to_ordinary, to_travel
 from regrow.execution.pattern import SparsePattern, Window
 from regrow.support import Support
 
@@ -33,7 +33,8 @@ class GradientBuffer:
         """A tensor shaped like `like`, zero outside the support's positions, which the caller is about to overwrite."""
         with self._lock:  # else two threads find the same memory free
             memory = self._memory
-            if memory is None or self._support is not support or memory.dtype != like.dtype or _is_held(memory):
+            kept = memory is not None and self._support is support and memory.dtype == like.dtype
+            if memory is None or not kept or not native.is_plain(memory) or _is_held(memory):
                 self._memory = memory = torch.zeros(like.shape, dtype=like.dtype)
                 self._support = support
                 self._version = memory._version
@@ -46,6 +47,8 @@ class GradientBuffer:
         """Whether `grad` is the last loan for this support as it was written: nobody added to it, in place or elsewhere."""
         memory = self._memory
         if memory is None or self._support is not support:
+            return False
+        if not (native.is_plain(grad) and native.is_plain(memory)):  # fake tensors are nowhere
             return False
         return memory._version == self._version and grad.data_ptr() == memory.data_ptr()
 
@@ -115,7 +118,7 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        x = x if in_rows(x) else to_travel(x)  # once, for both passes
+        x = to_kernel(x)  # once, for both passes
         if watched():
             y, used = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands()), weight
         else:
@@ -130,7 +133,7 @@ class SparseFunction(torch.autograd.Function):
         """Gradients of input, weight (at the pattern, or dense in a growth window) and bias."""
         x, weight, used = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad, dw = grad.contiguous() if in_rows(x) else to_travel(grad), None
+        grad, dw = to_ordinary(grad) if in_rows(x) else to_travel(grad), None
         if wants_weight:
             dense = ctx.dense
             dw = whole_weight_gradient(x, grad, ctx.pattern) if dense else ctx.buffer.lend(weight, ctx.pattern.reached)

@@ -82,6 +82,11 @@ def to_travel(x: Tensor) -> Tensor:
     return y.copy_(x)
 
 
+def to_kernel(x: Tensor) -> Tensor:
+    """`x` as kernels read it: rows stay rows, all else travels; a copy only if needed."""
+    return x.resolve_neg() if in_rows(x) else to_travel(x)
+
+
 def to_ordinary(x: Tensor) -> Tensor:
     """`x` in torch's usual order; a copy only if needed."""
     x = x.resolve_neg()

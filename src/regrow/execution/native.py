@@ -90,10 +90,11 @@ def instruction_sets() -> list[str]:
 
 def reads(x: torch.Tensor) -> bool:
     """Whether native code can work on a tensor's memory now: a known type, on the CPU, not while torch traces or transforms."""
-    if x.dtype not in SUFFIX or not x.is_cpu or type(x) not in _PLAIN or x.is_neg():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # first: torch.compile cannot trace the questions below
         return False
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return not traced and torch._C._functorch.maybe_current_level() is None
+    if x.dtype not in SUFFIX or not x.is_cpu or not is_plain(x):
+        return False
+    return torch._C._functorch.maybe_current_level() is None
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regrow.execution import native
-from regrow.execution.layout import empty_as, in_rows, to_travel
+from regrow.execution.layout import empty_as, in_rows, to_kernel, to_ordinary, to_travel
 from regrow.execution.pattern import SparsePattern, Window
 
 
@@ -47,7 +47,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
     if bias is not None:
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
-    x = x if (rows := in_rows(x)) else to_travel(x)
+    x, rows = to_kernel(x), in_rows(x)
     y, plan = empty_as(output_shape(x, p.out_channels, p.window), x), p.plan("forward", *map_size(x), x.dtype)
     source, position, count, present = _weights(weight, p, x.dtype)
     native.call("forward", x.dtype, plan, x, source, position, count, present, bias, y, x.shape[0], rows)
@@ -61,7 +61,7 @@ def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, co
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.window.output_size(rows, cols)), grad.dtype)
     elif (rows, cols) != (1, 1):
         raise ValueError(f"grad has shape {tuple(grad.shape)}, which maps of {rows} x {cols} pixels cannot have")
-    grad = grad if (in_order := in_rows(grad)) else to_travel(grad)
+    grad, in_order = to_kernel(grad), in_rows(grad)
     dx, samples = empty_as(input_shape(grad, p.in_channels, rows, cols), grad), grad.shape[0]
     plan = p.plan("input_gradient", rows, cols, grad.dtype)
     source, position, count, present = _weights(weight, p, grad.dtype)
@@ -85,8 +85,8 @@ def backward(
     """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to the positions of `dw`."""
     _check_maps("x", x, p.in_channels, p)
     _check("grad", grad, output_shape(x, p.out_channels, p.window), x.dtype)
-    x = x if (in_order := in_rows(x)) else to_travel(x)
-    grad, (rows, cols) = grad.contiguous() if in_order else to_travel(grad), map_size(x)
+    x, in_order = to_kernel(x), in_rows(x)
+    grad, (rows, cols) = to_ordinary(grad) if in_order else to_travel(grad), map_size(x)
     dx = dbias = into = onto = positions = None
     if present is not None:
         _check("weight", present, (p.support.nnz,), x.dtype)
