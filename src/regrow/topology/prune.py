@@ -43,7 +43,8 @@ def gated_fraction(share: Callable[[LayerView], float]) -> Count:
 
     def count(update: Update) -> list[int]:
         shares = [share(layer) for layer in update.layers]
-        growing = [mine * len(shares) > sum(shares) for mine in shares]
+        average = sum(shares) / len(shares) * (1 + 1e-9)  # an average share is not above it by its rounding
+        growing = [mine > average for mine in shares]
         capped = [_room(layer) < 0.2 and grows for layer, grows in zip(update.layers, growing, strict=True)]
         pairs = zip(capped_fraction(update), fraction(update), strict=True)
         return [least if cap else plain for cap, (least, plain) in zip(capped, pairs, strict=True)]
