@@ -21,7 +21,7 @@ from rich.console import Console
 from regrow.allocator import keep_buffers
 from regrow.bench import infer
 from regrow.environment import describe
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.shipping.formats import write_onnx
 
 Candidates = dict[str, Callable[[], object]]

@@ -9,7 +9,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import StateError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.topology.journal import unpack
 from tests.support.training import (
     assert_sparse,

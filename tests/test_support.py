@@ -10,7 +10,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import ExecutionWarning, StateError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.support import Support
 from regrow.training.traffic import SparseTraffic
 

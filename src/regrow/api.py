@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from regrow import attach
 from regrow.allowance import check_allowance
 from regrow.errors import ConfigurationError, ScheduleWarning, ScopeWarning, unknown
-from regrow.execution.prices import Prices, refuse_unmeasurable
+from regrow.execution.choosing.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
 from regrow.handle import Handle
 from regrow.identity import agree, identity_of

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regrow.errors import StateError
-from regrow.execution.auto import Decision
+from regrow.execution.choosing.auto import Decision
 
 if TYPE_CHECKING:
     from regrow.handle import Handle

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from regrow import attach
 from regrow.copying import copy_handle, mask_copy
 from regrow.errors import StateError
-from regrow.execution.explanation import Explanation
+from regrow.execution.choosing.explanation import Explanation
 from regrow.execution.switch import Switch
 from regrow.guard import refuse_empty, refuse_misfit
 from regrow.marks import count_of

@@ -32,7 +32,7 @@ from regrow.topology.redistribute import mean_momentum
 from regrow.topology.view import LayerView, Source, Update
 
 if TYPE_CHECKING:
-    from regrow.execution.prices import Prices
+    from regrow.execution.choosing.prices import Prices
     from regrow.weights import TrainedWeights
 
 

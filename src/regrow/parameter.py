@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, ExecutionWarning, StateError
-from regrow.execution.masking import mask_
+from regrow.execution.kernels.masking import mask_
 from regrow.momentum import Group, Moments, family_of, shaped_slots
 from regrow.support import Support
 

@@ -11,7 +11,8 @@ from regrow import models
 from regrow.bench import arms, compiled, layers, machine, masks, memory, train
 from regrow.bench.timing import medians
 from regrow.cli.main import main
-from regrow.execution import measure, native
+from regrow.execution.choosing import measure
+from regrow.execution.kernels import native
 from regrow.models.cost import cost
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch
 
@@ -58,7 +59,7 @@ def test_dense_settings_compute_the_same(spec):
 
 def test_train_row():
     row = train.measure(
-        "tiny", tiny(), batch(), masks.uniform(tiny(), 0.3), 1, window=train.Window(1, 4), compile=False
+        "tiny", tiny(), batch(), masks.uniform(tiny(), 0.3), 1, window=train.WindowSteps(1, 4), compile=False
     )
     assert row.dense_ms == min(row.dense_settings_ms.values())
     assert row.ratio == pytest.approx(row.dense_ms / row.sparse_ms)

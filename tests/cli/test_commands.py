@@ -17,7 +17,7 @@ from regrow.cli.main import main
 from regrow.cli.train import default_folder
 from regrow.data import catalogue
 from regrow.errors import NonFiniteError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.files import checksum
 from regrow.presets import PRESETS
 from regrow.training.stored import evaluate_run

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from regrow.data import memory
 from regrow.data.arrays import LabelledImages, Normalisation
 from regrow.data.memory import Affine, ArrayDataset
-from regrow.execution import native
-from regrow.execution.layout import is_travel
+from regrow.execution.kernels import native
+from regrow.execution.kernels.layout import is_chwn
 
 
 def make(samples=57, augment=False, shuffle=True, dtype=np.uint8, channels=3):
@@ -126,6 +126,6 @@ def test_one_native_pass_makes_the_same_numbers(shape, samples, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: False)
     expected = next(dataset.batches(3, samples, 5))[0]
     assert plain.is_contiguous()
-    assert is_travel(innermost)
+    assert is_chwn(innermost)
     assert torch.equal(plain, expected)
     assert torch.equal(innermost, expected)

@@ -13,7 +13,7 @@ from regrow.demo import main as demo
 from regrow.demo import measure, show
 from regrow.demo.measure import Row
 from regrow.demo.pairs import DENSITY, pairs
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.shipping import file as shipped
 
 ROWS = [

@@ -11,7 +11,7 @@ from torch import nn
 
 import regrow
 from regrow.errors import StartWarning
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,9 @@ import json
 
 import torch
 
-from regrow.execution import SparsePattern, native, ops, passes
-from regrow.execution.layout import is_travel
+from regrow.execution import SparsePattern
+from regrow.execution.kernels import native, ops, passes
+from regrow.execution.kernels.layout import is_chwn
 from tests.execution.cases import dense, random_case, tensors
 
 FACTOR = 24  # elements may err by FACTOR * eps * (|w| * |x|): far below the worst case n * eps
@@ -21,10 +22,10 @@ EPS = torch.finfo(torch.float32).eps
 SHARED_WORK, SHARED_VALUES = 2**19, 2**17  # multiply-adds of a pass, values of a gradient, that several threads share
 
 
-def reference(x, weight, bias, grad, window):
+def reference(x, weight, bias, grad, geometry):
     """Output and gradients of input, weight and bias in double precision."""
     x, weight = (t.double().requires_grad_() for t in (x, weight))
-    y = dense(x, weight, None if bias is None else bias.double(), window)
+    y = dense(x, weight, None if bias is None else bias.double(), geometry)
     dbias = grad.double().sum((0, 2, 3))
     if y.numel() == 0:
         return y.detach(), torch.zeros_like(x), torch.zeros_like(weight), dbias
@@ -69,7 +70,7 @@ def check_case(seed, threads=1):
     case = random_case(seed)
     x, weight, bias, grad, mask = tensors(case)
     wanted = gradient_mask(case, mask)
-    pattern = SparsePattern(mask, case.window, wanted)
+    pattern = SparsePattern(mask, case.geometry, wanted)
     wanted = mask if wanted is None else wanted
     with using(threads):
         y, dx, dw, dbias = native_passes(x, weight, bias, grad, pattern)
@@ -78,12 +79,12 @@ def check_case(seed, threads=1):
             ops._input_gradient(grad, weight, *pattern.operands("input_gradient"), case.rows, case.cols), dx
         )
         assert torch.equal(ops._weight_gradient(x, grad, *pattern.operands("weight_gradient")), dw)
-    assert is_travel(y)
-    assert is_travel(dx)
+    assert is_chwn(y)
+    assert is_chwn(dx)
     assert (dw[~wanted] == 0).all()
     present = weight * mask
-    expected = reference(x, present, bias, grad, case.window)
-    bounds = reference(x.abs(), present.abs(), None if bias is None else bias.abs(), grad.abs(), case.window)
+    expected = reference(x, present, bias, grad, case.geometry)
+    bounds = reference(x.abs(), present.abs(), None if bias is None else bias.abs(), grad.abs(), case.geometry)
     for name, actual, value, bound in zip(("y", "dx", "dw", "db"), (y, dx, dw, dbias), expected, bounds, strict=True):
         assert_within(actual, value * wanted if actual is dw else value, bound, f"{name} of seed {seed}")
     return dw
@@ -92,7 +93,7 @@ def check_case(seed, threads=1):
 def shares(seed):
     """Whether several threads share a case's passes, and its bias gradient."""
     case = random_case(seed)
-    rows, cols = case.window.output_size(case.rows, case.cols)
+    rows, cols = case.geometry.output_size(case.rows, case.cols)
     values = case.samples * case.out_channels * rows * cols
     return case.work() * case.density >= SHARED_WORK, values >= SHARED_VALUES
 

@@ -1,4 +1,4 @@
-"""The paper's networks: activations travel from the first sparse layer to the last, and the numbers are those of masked execution."""
+"""The paper's networks: activations stay in CHWN from the first sparse layer to the last, and the numbers are those of masked execution."""
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 import regrow
 from regrow import models
-from regrow.execution import execution_of, native
-from regrow.execution.layers import Execution
-from regrow.execution.layout import to_travel, travels
+from regrow.execution import execution_of
+from regrow.execution.kernels import native
+from regrow.execution.kernels.layout import lies_chwn, to_chwn
+from regrow.execution.modules.layers import Execution
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -38,11 +39,11 @@ def batch(name, dtype=torch.float32):
 
 @pytest.fixture
 def arrivals(monkeypatch):
-    """By execution, in the order of their calls: whether a sparse layer's input travelled when it came."""
+    """By execution, in the order of their calls: whether a sparse layer's input was in CHWN when it came."""
     seen, compute = {}, Execution.compute
 
     def watched(self, x, *arguments):
-        seen[self] = travels(x)
+        seen[self] = lies_chwn(x)
         return compute(self, x, *arguments)
 
     monkeypatch.setattr(Execution, "compute", watched)
@@ -105,17 +106,17 @@ def test_same_numbers_as_masked_execution(name):
 
 
 def test_flatten_of_a_travelling_tensor_is_a_view():
-    x = to_travel(torch.randn(5, 6, 3, 2))
+    x = to_chwn(torch.randn(5, 6, 3, 2))
     for flat in (x.flatten(1), nn.Flatten()(x)):
         assert flat.data_ptr() == x.data_ptr()
-        assert travels(flat)
+        assert lies_chwn(flat)
 
 
 @pytest.mark.parametrize("function", [lambda x: F.log_softmax(x, dim=1), nn.LogSoftmax(dim=1), nn.Flatten()])
 def test_head_on_travelling_tensors(function):
     values, grad = torch.randn(5, 7), torch.randn(5, 7)
     results = []
-    for layout in (torch.clone, to_travel):
+    for layout in (torch.clone, to_chwn):
         x = layout(values).requires_grad_()
         y = function(x)
         y.backward(grad)

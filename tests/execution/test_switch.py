@@ -10,7 +10,8 @@ from torch import nn
 
 import regrow
 from regrow.errors import ConfigurationError, UnsupportedError
-from regrow.execution import execution_of, native
+from regrow.execution import execution_of
+from regrow.execution.kernels import native
 
 from .small import net, start, train
 
@@ -57,7 +58,7 @@ def test_layers_follow_topology_updates():
 
 def test_dense_gradients_only_inside_growth_windows(monkeypatch):
     model, optimizer, handle = start("sparse")
-    from regrow.execution import gradient
+    from regrow.execution.kernels import gradient
 
     steps = []
     original = gradient.dense_weight_gradient

@@ -7,7 +7,7 @@ import torch
 
 import regrow
 from regrow.errors import StateError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from tests.support.training import assert_sparse
 
 with warnings.catch_warnings():

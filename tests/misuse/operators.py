@@ -9,7 +9,7 @@ import sys
 import torch
 
 import regrow.execution  # noqa: F401  (registers the operators)
-from regrow.execution import SparsePattern, Window
+from regrow.execution import Geometry, SparsePattern
 
 REFUSED = (ValueError, TypeError, RuntimeError, NotImplementedError)
 DTYPES = [torch.float32] * 8 + [torch.float64] * 3 + [torch.float16, torch.bfloat16, torch.int64, torch.bool]
@@ -43,7 +43,7 @@ def odd_number(rng, number):
 
 
 def layer(rng):
-    """Shapes that fit: the weight, the window, an input and the output of a small layer."""
+    """Shapes that fit: the weight, the geometry, an input and the output of a small layer."""
     linear = rng.random() < 0.4
     groups = 1 if linear else rng.choice([1, 1, 2])
     out, into = groups * rng.randrange(1, 5), rng.randrange(1, 5)
@@ -52,21 +52,21 @@ def layer(rng):
         for options in ([1, 2, 3], [1, 2], [0, 1], [1, 2])
     )
     pad = (0, 0) if linear else pad
-    window = Window(kernel, stride, (*pad, *pad), dilation, groups)
+    geometry = Geometry(kernel, stride, (*pad, *pad), dilation, groups)
     shape = (out, into) if linear else (out, into, *kernel)
     maps = (rng.randrange(1, 3), into * groups)
     if linear and rng.random() < 0.7:
-        return shape, window, maps, (maps[0], out), (1, 1)
+        return shape, geometry, maps, (maps[0], out), (1, 1)
     size = (rng.randrange(5, 9), rng.randrange(5, 9))
-    return shape, window, (*maps, *size), (maps[0], out, *window.output_size(*size)), size
+    return shape, geometry, (*maps, *size), (maps[0], out, *geometry.output_size(*size)), size
 
 
 def call(seed):
     """One call; returns its name and whether it was refused."""
     rng = random.Random(seed)
-    shape, window, x, y, size = layer(rng)
+    shape, geometry, x, y, size = layer(rng)
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < rng.random()
-    pattern = SparsePattern(mask, window)
+    pattern = SparsePattern(mask, geometry)
     support, reach, dims, numbers = pattern.operands()
     if rng.random() < 0.1:
         support = odd_tensor(rng, support.shape).to(torch.uint8)

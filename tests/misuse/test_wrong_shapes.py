@@ -7,8 +7,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import regrow
 from regrow.errors import UnsupportedError
-from regrow.execution import SparsePattern, Window, native, passes
-from regrow.execution.gradient import GradientBuffer
+from regrow.execution import Geometry, SparsePattern
+from regrow.execution.kernels import native, passes
+from regrow.execution.kernels.gradient import GradientBuffer
 from regrow.support import Support
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
@@ -109,14 +110,14 @@ def test_wrong_channels_name_the_layer():
         net(torch.ones(2, 5, 8, 8))
 
 
-@pytest.mark.parametrize("travels", [False, True])
-def test_negated_views(travels):
+@pytest.mark.parametrize("chwn", [False, True])
+def test_negated_views(chwn):
     torch.manual_seed(0)
     net = nn.Linear(6, 4)
     handle, _ = sparse(net)
-    memory = torch.randn(6, 9).t() if travels else torch.randn(9, 6)
+    memory = torch.randn(6, 9).t() if chwn else torch.randn(9, 6)
     x = torch._neg_view(memory)
-    grad = torch._neg_view(torch.randn(4, 9).t() if travels else torch.randn(9, 4))
+    grad = torch._neg_view(torch.randn(4, 9).t() if chwn else torch.randn(9, 4))
 
     def passes():
         net.zero_grad()
@@ -210,27 +211,27 @@ def test_transforms_compute_dense():
 )
 def test_windows_that_make_no_sense(options):
     with pytest.raises(ValueError, match="positive"):
-        Window(**options)
+        Geometry(**options)
 
 
 @pytest.mark.parametrize(
-    ("shape", "window", "message"),
+    ("shape", "geometry", "message"),
     [
-        ((5, 3, 1, 1), Window(groups=2), "cannot be split into 2 groups"),
-        ((4, 3, 1, 1), Window((31, 31)), "does not fit weights"),
-        ((4, 3, 2), Window((2, 1)), "does not fit weights"),
-        ((4,), Window(), "2 to 4 dimensions"),
-        ((0, 3), Window(), "between 1 and"),
-        ((4, 1), Window(padding=(0, 1, 0, 0)), "neither stride nor padding"),
+        ((5, 3, 1, 1), Geometry(groups=2), "cannot be split into 2 groups"),
+        ((4, 3, 1, 1), Geometry((31, 31)), "does not fit weights"),
+        ((4, 3, 2), Geometry((2, 1)), "does not fit weights"),
+        ((4,), Geometry(), "2 to 4 dimensions"),
+        ((0, 3), Geometry(), "between 1 and"),
+        ((4, 1), Geometry(padding=(0, 1, 0, 0)), "neither stride nor padding"),
     ],
 )
-def test_patterns_that_would_read_outside(shape, window, message):
+def test_patterns_that_would_read_outside(shape, geometry, message):
     with pytest.raises(ValueError, match=message):
-        SparsePattern(torch.ones(shape, dtype=torch.bool), window)
+        SparsePattern(torch.ones(shape, dtype=torch.bool), geometry)
 
 
 def test_maps_without_pixels_and_maps_too_large():
-    pattern = SparsePattern(torch.ones(4, 3, 2, 2, dtype=torch.bool), Window((2, 2), (2, 2), (1, 1, 1, 1)))
+    pattern = SparsePattern(torch.ones(4, 3, 2, 2, dtype=torch.bool), Geometry((2, 2), (2, 2), (1, 1, 1, 1)))
     with pytest.raises(ValueError, match="no pixels"):
         passes.forward(torch.zeros(2, 3, 0, 4), torch.zeros(4, 3, 2, 2), None, pattern)
     with pytest.raises(ValueError, match="too large"):

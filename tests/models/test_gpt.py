@@ -5,7 +5,7 @@ import torch
 
 from regrow import models
 from regrow.bench import arms, masks
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.models.gpt import GPT
 
 

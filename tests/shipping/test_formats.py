@@ -11,7 +11,7 @@ from torch import nn
 from regrow import models
 from regrow.cli.main import main
 from regrow.errors import MissingPackageError, StateError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.shipping import formats
 from regrow.shipping.freeze import freeze
 from tests.support.networks_to_ship import difference, masked, masks_of, shaken

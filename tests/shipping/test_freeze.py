@@ -13,7 +13,7 @@ from torch.nn import functional
 import regrow
 from regrow import models
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.shipping.freeze import freeze
 from regrow.shipping.layer import FrozenLayer
 from tests.support.networks_to_ship import difference, masked, masks_of, shaken

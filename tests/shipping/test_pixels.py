@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from regrow.execution import native
-from regrow.execution.pattern import Window
+from regrow.execution.kernels import native
+from regrow.execution.kernels.pattern import Geometry
 from regrow.marks import positions
 from regrow.shipping.pixels import fits, pixels_of
 
@@ -35,10 +35,10 @@ def test_convolutions_agree_with_torch(data):
     bias = torch.randn(outputs, dtype=dtype) if biased else None
     x = torch.randn(samples, inputs, rows, cols, dtype=dtype)
     wanted = functional.conv2d(x, weight * mask, bias, stride, padding, dilation, groups)
-    window = Window(kernel, stride, (*padding, *padding), dilation, groups)
+    geometry = Geometry(kernel, stride, (*padding, *padding), dilation, groups)
     where = positions(mask)
     values = weight.reshape(-1)[where].contiguous()
-    found = pixels_of(where, tuple(weight.shape), window, rows, cols).compute(x, values, bias, bool(relu))
+    found = pixels_of(where, tuple(weight.shape), geometry, rows, cols).compute(x, values, bias, bool(relu))
     close = 1e-4 if dtype == torch.float32 else 1e-10
     assert torch.allclose(found, wanted.relu() if relu else wanted, atol=close, rtol=close)
 
@@ -50,14 +50,14 @@ def test_linear_layers_agree_with_torch(size, threads):
     weight, bias, x = torch.randn(size), torch.randn(size[0]), torch.randn(2, size[1])
     mask = torch.rand(size) < 0.2
     where = positions(mask)
-    found = pixels_of(where, size, Window(), 1, 1).compute(x, weight.reshape(-1)[where].contiguous(), bias, True)
+    found = pixels_of(where, size, Geometry(), 1, 1).compute(x, weight.reshape(-1)[where].contiguous(), bias, True)
     assert torch.allclose(found, functional.linear(x, weight * mask, bias).relu(), atol=1e-4)
 
 
 def test_threads_share_the_work_without_trace():
     weight, x = torch.randn(48, 32, 3, 3), torch.randn(1, 32, 40, 40)
     where = torch.arange(weight.numel())
-    lists = pixels_of(where, (48, 32, 3, 3), Window((3, 3), padding=(1, 1, 1, 1)), 40, 40)
+    lists = pixels_of(where, (48, 32, 3, 3), Geometry((3, 3), padding=(1, 1, 1, 1)), 40, 40)
     answers = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -67,11 +67,11 @@ def test_threads_share_the_work_without_trace():
 
 
 def test_nan_passes_a_relu():
-    lists = pixels_of(torch.arange(4), (2, 2), Window(), 1, 1)
+    lists = pixels_of(torch.arange(4), (2, 2), Geometry(), 1, 1)
     found = lists.compute(torch.tensor([[float("nan"), 1.0]]), torch.ones(4), None, True)
     assert found.isnan().all()
 
 
 def test_huge_maps_do_not_fit():
-    assert fits((64, 64, 3, 3), Window((3, 3)), 1000, 1000)
-    assert not fits((64, 64, 3, 3), Window((3, 3)), 10_000, 10_000)
+    assert fits((64, 64, 3, 3), Geometry((3, 3)), 1000, 1000)
+    assert not fits((64, 64, 3, 3), Geometry((3, 3)), 10_000, 10_000)

@@ -18,8 +18,8 @@ import torch
 
 from regrow import data, sparsify
 from regrow.config import Optimizer, Sparse
-from regrow.execution import auto, measure
-from regrow.execution.auto import Auto, Decision
+from regrow.execution.choosing import auto, measure
+from regrow.execution.choosing.auto import Auto, Decision
 from regrow.state import export_state
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.main import train

@@ -21,7 +21,7 @@ from torch import nn
 
 import regrow
 from regrow.config import Sparse
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.training import processes as groups
 from regrow.training.ledger import read_rows
 from regrow.training.main import train

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from regrow.config import Sparse
-from regrow.execution import measure, native
+from regrow.execution.choosing import measure
+from regrow.execution.kernels import native
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.run import Run
 from tests.training import tiny

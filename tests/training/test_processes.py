@@ -1,4 +1,4 @@
-"""Several processes: the same masks, exact resumption, and gradients that travel sparse."""
+"""Several processes: the same masks, exact resumption, and gradients exchanged at present weights only."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from regrow.config import Config, Data
 from regrow.errors import ConfigurationError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.training.processes import Processes
 from regrow.training.run import Run
 from tests.training import tiny

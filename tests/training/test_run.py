@@ -18,7 +18,8 @@ from torch import nn
 
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
-from regrow.execution import measure, native
+from regrow.execution.choosing import measure
+from regrow.execution.kernels import native
 from regrow.training.ledger import read_rows
 from regrow.training.main import STOPPED
 from regrow.training.run import Run

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from regrow.config import Sparse
 from regrow.errors import MissingPackageError
-from regrow.execution import measure, native
+from regrow.execution.choosing import measure
+from regrow.execution.kernels import native
 from regrow.topology.journal import LayerRecord, Record
 from regrow.training import view as views
 from regrow.training.ledger import read_rows

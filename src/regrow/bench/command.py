@@ -19,7 +19,7 @@ from regrow.bench.arms import batch_of
 from regrow.bench.memory import peak_mb
 from regrow.environment import describe
 from regrow.errors import ConfigurationError
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.files import write_atomically
 from regrow.training.processes import use_threads
 
@@ -122,10 +122,10 @@ def _with_memory(options: argparse.Namespace, found: train.TrainResult, path: Pa
     return replace(found, dense_mb=dense, masked_mb=masked, sparse_mb=sparse)
 
 
-def _window(text: str) -> train.Window:
+def _window(text: str) -> train.WindowSteps:
     steps, slash, of = text.partition("/")
     if not slash or not steps.isdecimal() or not of.isdecimal() or not 0 <= int(steps) <= int(of) or int(of) == 0:
         raise ConfigurationError(
             f"--windows takes steps with an open window of all steps, such as 66/352, got {text!r}"
         )
-    return train.Window(int(steps), int(of))
+    return train.WindowSteps(int(steps), int(of))

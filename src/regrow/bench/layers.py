@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from regrow.bench.compiled import compiled
 from regrow.bench.memory import peak_mb
 from regrow.bench.timing import medians
-from regrow.execution import SparsePattern, passes
-from regrow.execution.layers import window_of
-from regrow.execution.layout import to_travel
+from regrow.execution import SparsePattern
+from regrow.execution.kernels import passes
+from regrow.execution.kernels.layout import to_chwn
+from regrow.execution.modules.layers import geometry_of
 from regrow.marks import count_of
 
 
@@ -35,8 +36,8 @@ class LayerSpec:
         """Readable name."""
         if not self.size:
             return f"linear {self.inputs}->{self.outputs} batch {self.batch}"
-        window = f"{self.kernel}x{self.kernel}/{self.stride}"
-        return f"conv {window} {self.inputs}->{self.outputs}@{self.size} batch {self.batch}"
+        geometry = f"{self.kernel}x{self.kernel}/{self.stride}"
+        return f"conv {geometry} {self.inputs}->{self.outputs}@{self.size} batch {self.batch}"
 
     def module(self) -> nn.Linear | nn.Conv2d:
         """The dense layer."""
@@ -114,8 +115,8 @@ class Case:
         """Output, input gradient and weight gradient from (x, weight, grad) by torch's operators."""
         if not self.spec.size:
             return lambda x, w, g: (nn.functional.linear(x, w), g @ w, g.t() @ x)
-        window = window_of(self.module)
-        stride, pad = list(window.stride), list(window.padding[:2])
+        geometry = geometry_of(self.module)
+        stride, pad = list(geometry.stride), list(geometry.padding[:2])
         rest = (None, stride, pad, [1, 1], False, [0, 0], 1, [True, True, False])
         backward = torch.ops.aten.convolution_backward
         return lambda x, w, g: (torch.conv2d(x, w, None, stride, pad), *backward(g, x, w, *rest)[:2])
@@ -140,9 +141,9 @@ class Case:
         return lambda: function(*tensors)[2].mul_(mask)
 
     def sparse(self) -> Candidates:
-        """The three passes on native kernels: maps travel, features lie as torch has them."""
-        pattern = SparsePattern(self.mask, window_of(self.module))
-        arrange = to_travel if self.spec.size else torch.Tensor.contiguous
+        """The three passes on native kernels: maps in CHWN, features as torch has them."""
+        pattern = SparsePattern(self.mask, geometry_of(self.module))
+        arrange = to_chwn if self.spec.size else torch.Tensor.contiguous
         w, out, x, grad = self.weight, torch.zeros_like(self.weight), arrange(self.x), arrange(self.grad)
         present = passes.forward(x, w, None, pattern)[1]
         return {

@@ -68,7 +68,7 @@ class TrainResult:
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowSteps:
     """``steps`` of ``of`` steps have an open growth window."""
 
     steps: int
@@ -131,7 +131,7 @@ def measure(
     chosen: Chosen,
     repeats: int = 5,
     *,
-    window: Window | None = None,
+    window: WindowSteps | None = None,
     compile: bool = True,
     auto: bool = False,
 ) -> TrainResult:
@@ -183,7 +183,7 @@ def _automatic(arm: SparseArm, dense: float, dense_step: float, milliseconds: di
     }
 
 
-def _epoch(window: Window, dense: float, closed: float, milliseconds: dict[str, float]) -> dict[str, Any]:
+def _epoch(window: WindowSteps, dense: float, closed: float, milliseconds: dict[str, float]) -> dict[str, Any]:
     """The average over an update interval, optimizer included on both sides."""
     opened = milliseconds["sparse" + _OPEN]
     mean = window.average(closed, opened)

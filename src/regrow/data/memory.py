@@ -13,9 +13,9 @@ from regrow.data.arrays import LabelledImages, Normalisation
 from regrow.data.augment import CropFlip
 from regrow.data.dataset import Dataset
 from regrow.data.plan import EpochPlan
-from regrow.execution.layout import travel_strides
-from regrow.execution.native import available, call
-from regrow.execution.records import ImageBatch
+from regrow.execution.kernels.layout import chwn_strides
+from regrow.execution.kernels.native import available, call
+from regrow.execution.kernels.records import ImageBatch
 
 
 class Affine:
@@ -84,7 +84,7 @@ class ArrayDataset(Dataset):
     def _load(self, chosen: Tensor, samples_innermost: bool) -> Tensor:
         """The same numbers in one native pass."""
         shape = (len(chosen), *self.shape)
-        made = torch.empty_strided(shape, travel_strides(shape)) if samples_innermost else torch.empty(shape)
+        made = torch.empty_strided(shape, chwn_strides(shape)) if samples_innermost else torch.empty(shape)
         sizes = (len(chosen), self.shape[0], self.shape[1] * self.shape[2])
         tensors = (self._images, chosen), (self._affine.scale, self._affine.shift, made)
         first, last = ([tensor.data_ptr() for tensor in group] for group in tensors)

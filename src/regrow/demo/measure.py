@@ -10,7 +10,7 @@ from regrow import models
 from regrow.bench import masks
 from regrow.bench.arms import batch_of
 from regrow.bench.memory import peak_mb
-from regrow.bench.train import TrainResult, Window, measure
+from regrow.bench.train import TrainResult, WindowSteps, measure
 from regrow.config import Config
 from regrow.demo.pairs import Pair
 from regrow.momentum import window_length
@@ -59,7 +59,7 @@ def _times(config: Config, folder: Path) -> TrainResult:
     interval = config.sparse.update_every
     open_steps = window_length(config.optimizer.momentum, config.sparse.window_tolerance, interval)
     batch = batch_of(config.model, config.data.batch)
-    chosen, window = masks.of_run(folder, model), Window(open_steps, interval)
+    chosen, window = masks.of_run(folder, model), WindowSteps(open_steps, interval)
     return measure(config.model, model, batch, chosen, _ROUNDS, window=window, compile=False)
 
 

@@ -1,20 +1,20 @@
 """Truly sparse execution on the CPU: native kernels, torch operators, layers that switch how they compute."""
 
-from regrow.execution.layers import Execution, attach, execution_of, unsupported
-from regrow.execution.native import NativeError, available, instruction_set
-from regrow.execution.pattern import SparsePattern, Window
-from regrow.execution.travel import settle, travel
+from regrow.execution.kernels.native import NativeError, available, instruction_set
+from regrow.execution.kernels.pattern import Geometry, SparsePattern
+from regrow.execution.modules.chwn import restore, use_chwn
+from regrow.execution.modules.layers import Execution, attach, execution_of, unsupported
 
 __all__ = [
     "Execution",
+    "Geometry",
     "NativeError",
     "SparsePattern",
-    "Window",
     "attach",
     "available",
     "execution_of",
     "instruction_set",
-    "settle",
-    "travel",
+    "restore",
     "unsupported",
+    "use_chwn",
 ]

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regrow.errors import UnsupportedError, unknown
-from regrow.execution import measure, native
-from regrow.execution.auto import Auto, Decision
-from regrow.execution.entrance import TravelConv2d
-from regrow.execution.explanation import Choice, Explanation
-from regrow.execution.layers import Execution, attach, execution_of, unsupported
-from regrow.execution.measure import Timer
-from regrow.execution.operand import watch
-from regrow.execution.optimizer import step_present, steps_natively
-from regrow.execution.reasons import explain
-from regrow.execution.travel import settle, travel
+from regrow.execution.choosing import measure
+from regrow.execution.choosing.auto import Auto, Decision
+from regrow.execution.choosing.explanation import Choice, Explanation
+from regrow.execution.choosing.measure import Timer
+from regrow.execution.choosing.reasons import explain
+from regrow.execution.kernels import native
+from regrow.execution.kernels.operand import watch
+from regrow.execution.kernels.optimizer import step_present, steps_natively
+from regrow.execution.modules.chwn import restore, use_chwn
+from regrow.execution.modules.entrance import ChwnConv2d
+from regrow.execution.modules.layers import Execution, attach, execution_of, unsupported
 
 if TYPE_CHECKING:
     from regrow.network import SparseNetwork
@@ -65,7 +66,7 @@ class Switch:
         for execution in left:
             execution.detach()
         if left:
-            settle(model)
+            restore(model)
 
     def choose(self, execution: str, model: nn.Module) -> None:
         """Switch all layers of ``model``; ``auto`` decides after the next training step."""
@@ -170,7 +171,7 @@ class Switch:
         return Auto(self.network, model, able, self._share, self.timer or measure.milliseconds)
 
     def _compute_sparse(self, names: Iterable[str]) -> None:
-        """Exactly these layers on sparse kernels; modules between them let the layout travel."""
+        """Exactly these layers on sparse kernels; modules between them keep the CHWN layout."""
         wanted = set(names)
         for layer in self.network.layers:
             if layer.name in wanted:
@@ -191,16 +192,16 @@ class Switch:
         if self._model is None:
             return
         if wanted:
-            travel(self._model, self._entrances(self._model, wanted))
+            use_chwn(self._model, self._entrances(self._model, wanted))
         else:
-            settle(self._model)
+            restore(self._model)
 
     def _entrances(self, model: nn.Module, sparse: set[str]) -> list[nn.Conv2d]:
         """Dense convolutions outside the scope; where other layers are dense too, nobody knows whether theirs is the next."""
         if any(layer.name not in sparse for layer in self.network.layers):
             return []
         mine = {layer.module for layer in self.network.layers}
-        found = (m for m in model.modules() if isinstance(m, nn.Conv2d) and type(m) in (nn.Conv2d, TravelConv2d))
+        found = (m for m in model.modules() if isinstance(m, nn.Conv2d) and type(m) in (nn.Conv2d, ChwnConv2d))
         return [m for m in found if m not in mine]
 
     def _off(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regrow import randomness
 from regrow.errors import ConfigurationError
-from regrow.execution.masking import mask_
+from regrow.execution.kernels.masking import mask_
 from regrow.marks import positions
 from regrow.methods import options
 from regrow.methods.method import Method, StepView

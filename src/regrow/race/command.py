@@ -20,7 +20,7 @@ from torch import nn
 from regrow.allocator import keep_buffers
 from regrow.config import Config
 from regrow.environment import describe
-from regrow.execution import native
+from regrow.execution.kernels import native
 from regrow.files import write_atomically
 from regrow.race.entries import DENSE, Entry, base_of, entries_of
 from regrow.race.page import cells_of, markdown, write_outcome

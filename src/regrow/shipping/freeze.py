@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution import native
-from regrow.execution.travel import travel
+from regrow.execution.kernels import native
+from regrow.execution.modules.chwn import use_chwn
 from regrow.marks import count_of
 from regrow.shipping.fold import fold_norms
 from regrow.shipping.graph import Graph, plain_copy, trace
@@ -118,7 +118,7 @@ def _lowered(graph: Graph) -> nn.Module:
         layer = program.get_submodule(name) if node.op == "call_module" else None
         if not _is_sparse(layer, graph.masks.get(name)):
             if layer is not None and not isinstance(layer, LAYERS):
-                program.set_submodule(name, copy.deepcopy(layer))  # its class will let the layout travel
+                program.set_submodule(name, copy.deepcopy(layer))  # its class will keep the CHWN layout
             continue
         relu = None
         if len(node.users) == 1:
@@ -133,7 +133,7 @@ def _lowered(graph: Graph) -> nn.Module:
     program.graph.eliminate_dead_code()
     program.delete_all_unused_submodules()
     program.recompile()
-    travel(program)
+    use_chwn(program)
     return program
 
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from regrow.execution.layers import execution_of
-from regrow.execution.travel import settle
+from regrow.execution.modules.chwn import restore
+from regrow.execution.modules.layers import execution_of
 from regrow.scope import unwrap
 from regrow.state import LoadWatcher
 
@@ -71,7 +71,7 @@ def plain_copy(model: nn.Module) -> nn.Module:
         hooks = module._load_state_dict_post_hooks
         for key in [key for key, hook in hooks.items() if isinstance(hook, LoadWatcher)]:
             del hooks[key]
-    settle(copied)
+    restore(copied)
     return copied.eval().requires_grad_(False)
 
 

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regrow.execution import native
-from regrow.execution.layers import window_of
-from regrow.execution.layout import empty_travel, to_ordinary, to_travel
-from regrow.execution.pattern import NativePlan, Window
-from regrow.execution.records import Geometry
+from regrow.execution.kernels import native, records
+from regrow.execution.kernels.layout import empty_chwn, to_chwn, to_ordinary
+from regrow.execution.kernels.pattern import Geometry, KernelPlan
+from regrow.execution.modules.layers import geometry_of
 from regrow.marks import positions
 from regrow.shipping.pixels import Pixels, fits, pixels_of
 
@@ -41,7 +40,7 @@ class FrozenLayer(nn.Module):
         self.register_buffer("where", found.to(torch.int32))
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
         self.shape = tuple(layer.weight.shape)
-        self.window, self.relu = window_of(layer), relu
+        self.geometry, self.relu = geometry_of(layer), relu
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer, with its ReLU, on (..., features) or maps."""
@@ -53,7 +52,7 @@ class FrozenLayer(nn.Module):
         return y[..., 0, :] if lifted else y
 
     def _compute(self, x: Tensor) -> Tensor:
-        numbers = list(self.shape), _numbers(self.window)
+        numbers = list(self.shape), self.geometry.as_numbers()
         if not native.reads(x):
             return torch.ops.regrow.frozen_layer(x, self.values, self.where, self.bias, *numbers, self.relu)
         return compute(x, self.values, self.where, self.bias, *numbers, self.relu)
@@ -64,18 +63,18 @@ class FrozenLayer(nn.Module):
 
 
 def compute(
-    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], numbers: list[int], relu: bool
 ) -> Tensor:
     """The layer on features or maps: lanes are pixels of few samples, or many samples; the result lies as suits these."""
-    geometry = Window(*_pairs(window))
+    geometry = Geometry.from_numbers(numbers)
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
     size = (tuple(shape), geometry, rows, cols)
     if x.shape[0] < FEW and fits(*size):
         lists: Pixels = _kept(where, ("pixels", *size), lambda: pixels_of(where, *size))
         return lists.compute(x.contiguous(), values, bias, relu)
-    plan: NativePlan = _kept(where, ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))
-    y = empty_travel(_output_shape(x, shape, geometry), x)
-    native.call("forward", x.dtype, plan, to_travel(x), values, None, 0, values, bias, y, x.shape[0], False)
+    plan: KernelPlan = _kept(where, ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))
+    y = empty_chwn(_output_shape(x, shape, geometry), x)
+    native.call("forward", x.dtype, plan, to_chwn(x), values, None, 0, values, bias, y, x.shape[0], False)
     return y.relu_() if relu else y
 
 
@@ -99,11 +98,11 @@ def _kept(where: Tensor, kind: tuple[Any, ...], build: Callable[[], Any]) -> Any
 
 
 def _plan(
-    where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int, dtype: torch.dtype
-) -> NativePlan:
-    sizes = (shape[1] * window.groups, shape[0], window.groups, rows, cols, *window.output_size(rows, cols))
-    geometry = Geometry(*sizes, *window.kernel, *window.stride, *window.padding[:2], *window.dilation)
-    return NativePlan(geometry, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
+    where: Tensor, shape: tuple[int, ...], geometry: Geometry, rows: int, cols: int, dtype: torch.dtype
+) -> KernelPlan:
+    sizes = (shape[1] * geometry.groups, shape[0], geometry.groups, rows, cols, *geometry.output_size(rows, cols))
+    record = records.Geometry(*sizes, *geometry.kernel, *geometry.stride, *geometry.padding[:2], *geometry.dilation)
+    return KernelPlan(record, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
 
 
 def rows_and_columns(where: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -113,30 +112,21 @@ def rows_and_columns(where: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tenso
     return starts, where.remainder(columns)
 
 
-def _output_shape(x: Tensor, shape: list[int], window: Window) -> tuple[int, ...]:
-    return (x.shape[0], shape[0], *(() if x.dim() == 2 else window.output_size(x.shape[2], x.shape[3])))
-
-
-def _numbers(window: Window) -> list[int]:
-    return [*window.kernel, *window.stride, *window.padding, *window.dilation, window.groups]
-
-
-def _pairs(numbers: list[int]) -> tuple[Any, ...]:
-    a, b, c, d, *rest = numbers
-    return (a, b), (c, d), tuple(rest[:4]), tuple(rest[4:6]), rest[6]
+def _output_shape(x: Tensor, shape: list[int], geometry: Geometry) -> tuple[int, ...]:
+    return (x.shape[0], shape[0], *(() if x.dim() == 2 else geometry.output_size(x.shape[2], x.shape[3])))
 
 
 _library = torch.library.Library("regrow", "FRAGMENT")
 _library.define(
-    "frozen_layer(Tensor x, Tensor values, Tensor where, Tensor? bias, int[] shape, int[] window, bool relu) -> Tensor"
+    "frozen_layer(Tensor x, Tensor values, Tensor where, Tensor? bias, int[] shape, int[] geometry, bool relu) -> Tensor"
 )
 
 
 def _frozen_layer(
-    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], geometry: list[int], relu: bool
 ) -> Tensor:
     _check(values, where, bias, shape)
-    return to_ordinary(compute(x, values, where, bias, shape, window, relu))
+    return to_ordinary(compute(x, values, where, bias, shape, geometry, relu))
 
 
 def _check(values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int]) -> None:
@@ -153,6 +143,6 @@ _library.impl("frozen_layer", _frozen_layer, "CPU")
 
 @torch.library.register_fake("regrow::frozen_layer", lib=_library)
 def _(
-    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], window: list[int], relu: bool
+    x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], geometry: list[int], relu: bool
 ) -> Tensor:
-    return x.new_empty(_output_shape(x, shape, Window(*_pairs(window))))
+    return x.new_empty(_output_shape(x, shape, Geometry.from_numbers(geometry)))

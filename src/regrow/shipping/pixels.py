@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regrow.execution import native
-from regrow.execution.pattern import Window
-from regrow.execution.records import PixelLayer
+from regrow.execution.kernels import native
+from regrow.execution.kernels.pattern import Geometry
+from regrow.execution.kernels.records import PixelLayer
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Pixels:
         return y
 
 
-def pixels_of(where: Tensor, shape: tuple[int, ...], window: Window, rows: int, cols: int) -> Pixels:
+def pixels_of(where: Tensor, shape: tuple[int, ...], geometry: Geometry, rows: int, cols: int) -> Pixels:
     """The lists for a weight's present positions (flat, ascending) and input maps of rows x cols."""
     outputs, own = shape[0], shape[1]
-    kernel, stride, dilation = window.kernel, window.stride, window.dilation
-    out_rows, out_cols = window.output_size(rows, cols)
+    kernel, stride, dilation = geometry.kernel, geometry.stride, geometry.dilation
+    out_rows, out_cols = geometry.output_size(rows, cols)
     plane_rows, plane_cols = (
         out + dilation[axis] * (kernel[axis] - 1) // stride[axis] for axis, out in enumerate((out_rows, out_cols))
     )
@@ -44,20 +44,20 @@ def pixels_of(where: Tensor, shape: tuple[int, ...], window: Window, rows: int, 
     tap = flat % (kernel[0] * kernel[1])
     channel = flat // (kernel[0] * kernel[1])
     output, channel = channel // own, channel % own
-    channel = channel + output // (outputs // window.groups) * own
+    channel = channel + output // (outputs // geometry.groups) * own
     row, col = tap // kernel[1] * dilation[0], tap % kernel[1] * dilation[1]
     phase = row % stride[0] * stride[1] + col % stride[1]
     place = row // stride[0] * plane_cols + col // stride[1]
     offsets = ((channel * math.prod(stride) + phase) * plane_rows * plane_cols + place).to(torch.int32)
     begins = torch.searchsorted(output, torch.arange(outputs + 1))
-    maps = (own * window.groups, outputs, rows, cols, out_rows, out_cols)
-    sizes = (*maps, *stride, *window.padding[:2], plane_rows, plane_cols)
+    maps = (own * geometry.groups, outputs, rows, cols, out_rows, out_cols)
+    sizes = (*maps, *stride, *geometry.padding[:2], plane_rows, plane_cols)
     return Pixels(sizes, begins, offsets, (outputs, out_rows, out_cols))
 
 
-def fits(shape: tuple[int, ...], window: Window, rows: int, cols: int) -> bool:
+def fits(shape: tuple[int, ...], geometry: Geometry, rows: int, cols: int) -> bool:
     """Whether places in the packed input are small enough for the kernels' numbers."""
-    padded = (rows + sum(window.padding[::2]) + window.stride[0]) * (
-        cols + sum(window.padding[1::2]) + window.stride[1]
+    padded = (rows + sum(geometry.padding[::2]) + geometry.stride[0]) * (
+        cols + sum(geometry.padding[1::2]) + geometry.stride[1]
     )
-    return shape[1] * window.groups * padded < 2**31
+    return shape[1] * geometry.groups * padded < 2**31

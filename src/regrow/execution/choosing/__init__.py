@@ -1,0 +1,1 @@
+"""`auto`: what is measured, and which layers compute sparse for it."""

@@ -1,0 +1,1 @@
+"""The native kernels and their torch operators."""

@@ -1,0 +1,212 @@
+"""A layer's support with its geometry, as the lists that native kernels walk."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regrow.execution.kernels import native, records
+from regrow.execution.kernels.operand import operand_of
+from regrow.support import Support
+
+_KEPT_PLANS = 24  # of map sizes, windows and passes of one support
+
+
+class KernelPlan:
+    """Owner of one native plan; an argument of native functions, alive as long as somebody holds it.
+
+    ``support`` is the mask, or the row pointer (int64, one more than output channels) and the column in its row (int32, ascending) of each
+    present weight, where no dense mask exists. Lists are for one precision, as kernels differ.
+    """
+
+    def __init__(
+        self,
+        geometry: records.Geometry,
+        support: Tensor | tuple[Tensor, Tensor],
+        input_gradient: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        self.pointer = ctypes.c_void_p()
+        mask, rows, columns = (support, None, None) if isinstance(support, Tensor) else (None, *support)
+        into = ctypes.byref(self.pointer)
+        native.call("plan_create", dtype, ctypes.byref(geometry), mask, rows, columns, input_gradient, into)
+        self._as_parameter_ = self.pointer  # what ctypes passes
+        # Not at exit: a thread that still computes would read freed memory.
+        weakref.finalize(self, native.library().regrow_plan_free, self.pointer).atexit = False
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Kernel, stride, padding (top, left, bottom, right), dilation, groups of a layer; a Linear has a kernel of 1 x 1."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        positive = (*self.kernel, *self.stride, *self.dilation, self.groups)
+        if min(positive) < 1 or min(self.padding) < 0 or max(*positive, *self.padding) >= 2**31:
+            raise ValueError(f"kernel, stride, dilation and groups are positive, padding is not negative: got {self}")
+
+    def output_size(self, rows: int, cols: int) -> tuple[int, int]:
+        """Output map size for an input map; raises ValueError where the kernel does not fit."""
+        if rows < 1 or cols < 1:
+            raise ValueError(f"maps of {rows} x {cols} have no pixels")
+        top, left, bottom, right = self.padding
+        sizes = []
+        for size, pad, axis in ((rows, top + bottom, 0), (cols, left + right, 1)):
+            room = size + pad - self.dilation[axis] * (self.kernel[axis] - 1) - 1
+            if room < 0:
+                raise ValueError(
+                    f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}"
+                )
+            sizes.append(room // self.stride[axis] + 1)
+        return sizes[0], sizes[1]
+
+    def as_numbers(self) -> list[int]:
+        """The fields in a row: how torch operators are given them."""
+        return [*self.kernel, *self.stride, *self.padding, *self.dilation, self.groups]
+
+    @staticmethod
+    def from_numbers(numbers: Sequence[int]) -> Geometry:
+        """The inverse of `as_numbers`."""
+        if len(numbers) != 11:
+            raise ValueError(f"a geometry has 11 numbers, got {len(numbers)}")
+        n = tuple(numbers)
+        return Geometry((n[0], n[1]), (n[2], n[3]), (n[4], n[5], n[6], n[7]), (n[8], n[9]), n[10])
+
+
+class Plans:
+    """Native plans of one support, the youngest ones."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], KernelPlan] = {}
+        self._lock = threading.Lock()
+
+    def of(
+        self, mask: Tensor, geometry: Geometry, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
+    ) -> KernelPlan:
+        """The plan of one pass, made when first asked for."""
+        key = (geometry, input_gradient, rows, cols, dtype)
+        if (plan := self._found.get(key)) is not None:
+            return plan
+        with self._lock:
+            if key not in self._found:
+                if len(self._found) >= _KEPT_PLANS:
+                    del self._found[next(iter(self._found))]
+                record = record_of(mask, geometry, rows, cols)
+                self._found[key] = KernelPlan(record, mask.contiguous(), input_gradient, dtype)
+            return self._found[key]
+
+
+def record_of(mask: Tensor, w: Geometry, rows: int, cols: int) -> records.Geometry:
+    """A layer on input maps of rows x cols, as native code wants it."""
+    out = w.output_size(rows, cols)
+    padded = max(rows + w.padding[0] + w.padding[2], cols + w.padding[1] + w.padding[3])
+    numbers = max(rows * cols, out[0] * out[1]) * max(mask.shape[0], mask.shape[1] * w.groups)
+    if max(padded, numbers) >= 2**31:  # kernels count them in 32 bits
+        raise ValueError(f"maps of {rows} x {cols} pixels are too large for sparse kernels: call handle.densify()")
+    sizes = (mask.shape[1] * w.groups, mask.shape[0], w.groups, rows, cols, *out)
+    return records.Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
+
+
+def _support(given: Tensor | Support, name: str) -> Support:
+    if isinstance(given, Support):
+        return given
+    if given.dtype != torch.bool or given.device.type != "cpu":
+        raise TypeError(f"{name} must be a bool tensor on the CPU, got {given.dtype} on {given.device}")
+    return Support(given.detach().clone(memory_format=torch.contiguous_format))
+
+
+class SparsePattern:
+    """Which weights of one layer exist, where, and the native lists for it, built when first needed. It never changes.
+
+    Args:
+        support: the present weights, in the shape of the layer's weight: (out, in), (out, in, k) or (out, in, kh, kw). A mask is copied.
+        geometry: the layer's geometry.
+        reach: where weight gradients are computed; None means `support`. A superset serves methods whose backward set is larger than
+            their forward set.
+    """
+
+    def __init__(
+        self, support: Tensor | Support, geometry: Geometry | None = None, reach: Tensor | Support | None = None
+    ) -> None:
+        self.support, self.geometry = _support(support, "mask"), geometry or Geometry()
+        self.reach = None if reach is None else _support(reach, "gradient_mask")
+        self.kept: dict[object, Any] = {}  # what users of the lists keep with them
+        _check_shape(self.shape, self.geometry)
+        if self.reached.shape != self.shape:
+            raise ValueError(f"gradient_mask has shape {tuple(self.reached.shape)}, expected {tuple(self.shape)}")
+
+    @property
+    def mask(self) -> Tensor:
+        """True where a weight exists."""
+        return self.support.mask
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the layer's weight."""
+        return self.support.shape
+
+    @property
+    def reached(self) -> Support:
+        """Where weight gradients are computed."""
+        return self.support if self.reach is None else self.reach
+
+    @property
+    def out_channels(self) -> int:
+        """Output channels or features."""
+        return self.shape[0]
+
+    @property
+    def in_channels(self) -> int:
+        """Input channels or features over all groups."""
+        return self.shape[1] * self.geometry.groups
+
+    def operands(self, use: str = "forward") -> tuple[Tensor | list[int] | None, ...]:
+        """What the torch operator for `forward`, `input_gradient` or `weight_gradient` takes of this pattern."""
+        layer = (list(self.shape), self.geometry.as_numbers())
+        if use == "weight_gradient":
+            return operand_of(self.reached), *layer
+        reach = None if self.reach is None else operand_of(self.reach)
+        return (operand_of(self.support), *([reach] if use == "forward" else []), *layer)
+
+    def plan(self, use: str, rows: int, cols: int, dtype: torch.dtype) -> KernelPlan:
+        """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols, in one precision.
+
+        Hold it while native code uses it: plans of other map sizes may take its place here.
+        """
+        support = self.reached if use == "weight_gradient" else self.support
+        return support.derive(Plans, Plans).of(support.mask, self.geometry, use == "input_gradient", rows, cols, dtype)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"support": self.support, "geometry": self.geometry, "reach": self.reach}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        SparsePattern.__init__(self, **state)
+
+
+def _check_shape(shape: torch.Size, geometry: Geometry) -> None:
+    """Refuse what kernels would read outside of."""
+    if not 0 < shape.numel() < 2**31 or len(shape) not in (2, 3, 4):
+        raise ValueError(
+            f"a sparse layer needs between 1 and 2**31 - 1 weights in 2 to 4 dimensions, got {tuple(shape)}"
+        )
+    kernel = (1, 1, *shape[2:])[-2:]
+    if geometry.kernel != kernel:
+        raise ValueError(f"a kernel of {geometry.kernel} does not fit weights of shape {tuple(shape)}")
+    if len(shape) == 2 and (
+        geometry.stride != (1, 1) or any(geometry.padding)
+    ):  # its inputs may be features, without maps
+        raise ValueError(f"a linear layer has neither stride nor padding: got {geometry}")
+    if shape[0] % geometry.groups:
+        raise ValueError(f"{shape[0]} output channels cannot be split into {geometry.groups} groups")

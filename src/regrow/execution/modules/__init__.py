@@ -1,0 +1,1 @@
+"""Modules that compute on the kernels, and those between them."""

@@ -1,0 +1,182 @@
+"""Sparse linear layers one after the other, ReLUs between them: one node of the autograd graph, one native call each way.
+
+Layers of a few thousand weights take less time than torch needs to dispatch them; numbers are those of the layers one by one, but for
+rounding in the dense weight gradients of a growth window.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Protocol, TypeGuard, cast
+
+import torch
+from torch import Tensor, nn
+
+from regrow.execution.kernels import native
+from regrow.execution.kernels.context import Context, once_differentiable
+from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
+from regrow.execution.kernels.layout import empty_chwn, to_chwn
+from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
+from regrow.execution.kernels.records import StackLayer
+from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
+
+_LINE = 16  # numbers in a cache line, at least
+
+
+def length(modules: Sequence[nn.Module], x: Tensor) -> int:
+    """How many of the modules, from the first on, make a stack for `x`; 0 if fewer than two layers do."""
+    if type(modules[0]) is not SparseLinear or x.dim() != 2 or not native.reads(x) or watched():
+        return 0
+    layers, features = 0, x.shape[1]
+    while _fits(layer := modules[2 * layers], x.dtype, features):
+        features = layer.weight.shape[0]
+        layers += 1
+        if 2 * layers >= len(modules) or type(modules[2 * layers - 1]) is not nn.ReLU:
+            break
+    return 2 * layers - 1 if layers > 1 and x.numel() else 0
+
+
+def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> TypeGuard[SparseLinear]:
+    """Whether a module can take so many features natively; one that cannot for their number says so when it is called by itself."""
+    if type(module) is not SparseLinear:
+        return False
+    weight, bias, execution = module._parameters["weight"], module._parameters["bias"], execution_of(module)
+    if weight is None or execution is None:
+        return False
+    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and weight.shape[1] == features
+    plain = plain and (
+        bias is None or (bias.dtype == dtype and bias.shape == weight.shape[:1] and bias.is_contiguous())
+    )
+    return plain and execution.applies() and weight.shape == execution.pattern.shape
+
+
+def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """The output of a stack: every other module is a layer."""
+    layers = modules[::2]
+    tensors = [layer._parameters[name] for layer in layers for name in ("weight", "bias")]
+    return _StackFunction.apply(x, [execution_of(layer) for layer in layers], *tensors)
+
+
+class _Outline:
+    """What is the same in every pass of a stack while its supports last: looking it up costs as much as computing with it.
+
+    A pass has one piece of memory for what it keeps: ``present`` weights and outputs ``y`` of the layers from the forward on, input
+    gradients ``dx`` in the backward, each from a cache line's start on.
+    """
+
+    def __init__(self, patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> None:
+        self.samples = samples
+        # Supports, not patterns: the first pattern keeps this outline, and a circle would outlive its use.
+        self.supports = [(pattern.support, pattern.reach) for pattern in patterns]
+        self.layers = (StackLayer * len(patterns))()
+        self._lists = [_enter_lists(self.layers[i], p, wants_input or i > 0, dtype) for i, p in enumerate(patterns)]
+        self.present = _places([pattern.support.nnz for pattern in patterns])
+        maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
+        self.y = _places(maps, self.present[-1])
+        self.dx = _places(maps)
+
+    def fits(self, patterns: list[SparsePattern], samples: int) -> bool:
+        """Whether supports and batch are still those."""
+        return samples == self.samples and all(
+            pattern.support is support and pattern.reach is reach
+            for pattern, (support, reach) in zip(patterns, self.supports, strict=True)
+        )
+
+    def copy(self) -> ctypes.Array[StackLayer]:
+        """The layers' records for one pass."""
+        return type(self.layers).from_buffer_copy(self.layers)
+
+    def features(self, memory: Tensor, start: int, i: int) -> Tensor:
+        """An array of layer i's size as CHWN (samples, features)."""
+        features = self.supports[i][0].shape[0]
+        return memory.narrow(0, start, self.samples * features).view(features, self.samples).t()
+
+
+def _enter_lists(
+    layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype
+) -> list[KernelPlan | Tensor]:
+    """Point a layer's record to its lists; returns what must live as long."""
+    present, reached = pattern.support.positions, pattern.reached.positions
+    plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
+    found = {
+        name: pattern.plan(use, 1, 1, dtype) for name, use in plans.items() if wants_input or use != "input_gradient"
+    }
+    for name, plan in found.items():
+        setattr(layer, name, plan.pointer)
+    layer.position, layer.count = present.data_ptr(), present.numel()
+    layer.gradient_position, layer.gradient_count = reached.data_ptr(), reached.numel()
+    layer.outputs = pattern.out_channels
+    return [*found.values(), present, reached]
+
+
+def _places(sizes: Sequence[int], start: int = 0) -> list[int]:
+    """Where arrays of these sizes start, and the last one ends."""
+    return list(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=start))
+
+
+def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool, dtype: torch.dtype) -> _Outline:
+    kept, key = patterns[0].kept, (_Outline, len(patterns), wants_input, dtype)
+    if (found := kept.get(key)) is None or not found.fits(patterns, samples):
+        found = kept[key] = _Outline(patterns, samples, wants_input, dtype)
+    return found
+
+
+class _StackContext(Context, Protocol):
+    saved_tensors: tuple[Tensor, ...]
+    layers: ctypes.Array[StackLayer]
+    patterns: list[SparsePattern]
+    buffers: list[GradientBuffer]
+    outline: _Outline
+    memory: Tensor
+    dense: list[bool]
+
+
+class _StackFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: _StackContext, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
+        """The last layer's output."""
+        x, samples, weights = to_chwn(x), x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
+        # Once: another thread may update the topology meanwhile.
+        patterns = [execution.pattern for execution in executions]
+        outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
+        y, memory, layers = empty_chwn((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
+        base, size = memory.data_ptr(), memory.element_size()
+        for layer, weight, bias, present, out in zip(
+            layers, weights, tensors[1::2], outline.present, outline.y, strict=False
+        ):
+            layer.weight, layer.bias = native.address(weight), None if bias is None else native.address(bias)
+            layer.present, layer.y = base + present * size, base + out * size
+        layers[-1].y = y.data_ptr()
+        native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
+        ctx.save_for_backward(x, *weights)
+        ctx.layers, ctx.patterns, ctx.outline, ctx.memory = layers, patterns, outline, memory
+        ctx.buffers = [execution.buffer for execution in executions]
+        ctx.dense = [execution.dense for execution in executions]
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _StackContext, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the input, and of each layer's weight and bias."""
+        x, *weights = ctx.saved_tensors
+        grad, wanted, outline = to_chwn(grad), ctx.needs_input_grad, ctx.outline
+        layers = type(ctx.layers).from_buffer_copy(ctx.layers)  # a kept graph may be walked by two threads
+        dx, inner = empty_chwn(x.shape, x) if wanted[0] else None, x.new_empty(outline.dx[-1])
+        base, size = inner.data_ptr(), inner.element_size()
+        found: list[Tensor | None] = []
+        for i, (layer, pattern, buffer) in enumerate(zip(layers, ctx.patterns, ctx.buffers, strict=True)):
+            lends = wanted[2 + 2 * i] and not ctx.dense[i]
+            dw = buffer.lend(weights[i], pattern.reached) if lends else None
+            db = x.new_empty(layer.outputs) if wanted[3 + 2 * i] else None
+            layer.dw, layer.dbias = None if dw is None else dw.data_ptr(), None if db is None else db.data_ptr()
+            layer.dx = base + outline.dx[i - 1] * size if i else None if dx is None else dx.data_ptr()
+            found += (dw, db)
+        native.call("stack_backward", x.dtype, layers, len(layers), x, grad, outline.samples)
+        for i, pattern in enumerate(ctx.patterns):
+            if found[2 * i] is None and wanted[2 + 2 * i]:
+                source = x if i == 0 else outline.features(ctx.memory, outline.y[i - 1], i - 1)
+                arrived = grad if i + 1 == len(layers) else outline.features(inner, outline.dx[i], i)
+                found[2 * i] = whole_weight_gradient(source, arrived, pattern)
+        return dx, None, *found

@@ -1,0 +1,49 @@
+"""Layouts: CHWN maps, ordinary rows of features, channels_last; the same numbers in each."""
+
+import pytest
+import torch
+
+from regrow.execution import SparsePattern
+from regrow.execution.kernels import native, passes
+from regrow.execution.kernels.layout import empty_as, in_rows, is_chwn, to_channels_last, to_chwn
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(16, 16, 2, 2), (19, 5, 3, 2), (1, 7, 3, 3), (130, 33, 1, 4)])
+def test_channels_last_from_travelling_maps(shape, dtype):
+    x = torch.randn(shape, dtype=dtype)
+    y = to_channels_last(to_chwn(x))
+    assert torch.equal(y, x)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_rows_are_features_as_torch_has_them():
+    x = torch.randn(6, 4)
+    assert in_rows(x)
+    assert not in_rows(to_chwn(x))
+    assert not in_rows(x[:1])  # one sample lies the same way in both
+    assert not in_rows(torch.randn(6, 4, 1, 1))
+    assert in_rows(empty_as((6, 9), x))
+    assert is_chwn(empty_as((6, 9), to_chwn(x)))
+
+
+@pytest.mark.parametrize("samples", [2, 16, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_linear_layers_give_the_same_bits_in_rows(samples, dtype):
+    generator = torch.Generator().manual_seed(samples)
+    weight, x, grad, bias = (
+        torch.randn(shape, generator=generator, dtype=dtype)
+        for shape in ((70, 230), (samples, 230), (samples, 70), (70,))
+    )
+    pattern = SparsePattern(torch.rand(weight.shape, generator=generator) < 0.2)
+    results = []
+    for arrange in (lambda t: t, to_chwn):
+        dw = torch.zeros_like(weight)
+        y, present = passes.forward(arrange(x), weight, bias, pattern)
+        dx, db = passes.backward(arrange(x), grad, present, pattern, dw, wants_bias=True)
+        results.append((y, dx, dw, db, passes.input_gradient(arrange(grad), weight, pattern, 1, 1)))
+        assert in_rows(y) is in_rows(dx) is (arrange is not to_chwn)
+    for rows, chwn in zip(*results, strict=True):
+        assert torch.equal(rows, chwn)

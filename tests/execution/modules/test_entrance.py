@@ -1,0 +1,68 @@
+"""Dense convolutions whose outputs are in CHWN."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import regrow
+from regrow.execution.kernels import native
+from regrow.execution.kernels.layout import is_chwn, to_chwn, to_ordinary
+from regrow.execution.modules.entrance import ChwnConv2d
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+def network():
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 16, 5))
+
+
+def sparse(model, execution):
+    """The optimizer, which must stay alive, and the handle."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return optimizer, regrow.sparsify(model, optimizer, "static", density=0.3, scope="dense:0", execution=execution)
+
+
+def test_outputs_travel_from_the_dense_convolution_on():
+    model = network()
+    expected = copy.deepcopy(model)
+    (_kept, masked), (_kept_too, handle) = sparse(expected, "masked"), sparse(model, "sparse")
+    assert type(model[0]) is ChwnConv2d
+    x = torch.randn(9, 3, 6, 6)
+    assert is_chwn(model[0](x))
+    for m in (model, expected):
+        m(x).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+    assert torch.equal(masked.masks["3"], handle.masks["3"])
+    assert not any("left the layout" in row.reason for row in handle.explain())
+    handle.densify()
+    assert type(model[0]) is nn.Conv2d
+
+
+def test_gradients_arrive_in_the_order_of_torch():
+    layer = nn.Conv2d(3, 4, 3)
+    layer.__class__ = ChwnConv2d
+    seen = []
+    x = torch.randn(5, 3, 6, 6)
+    y = layer(x)
+    y.grad_fn.register_hook(lambda inputs, _: seen.append(inputs[0]))
+    (y * torch.randn_like(y)).sum().backward()
+    assert seen[0].is_contiguous()
+
+
+def test_layers_that_may_become_sparse_later_are_left_alone():
+    model = network()
+    _optimizer, handle = sparse(model, "sparse")
+    handle.switch._compute_sparse({"3"})
+    assert type(model[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("shape", [(9, 3, 4, 5), (1, 3, 2, 2), (7, 11)])
+def test_there_and_back(shape):
+    x = torch.randn(shape)
+    assert torch.equal(to_ordinary(to_chwn(x)), x)
+    assert to_ordinary(to_chwn(x)).is_contiguous()
