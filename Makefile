@@ -21,7 +21,8 @@ setup: $(STAMP)  ## prepare .venv with everything that tests need; skipped when 
 # Files alone: the folder of the kernels' tests changes with every build in it.
 NATIVE := setup.py $(wildcard src/regrow/csrc/*.*)
 SOURCES := Makefile pyproject.toml constraints.txt $(NATIVE)
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports: all of torch at once would take longer than the rest.
+INSTALL = $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 # The packages of one extra, without building regrow again.
 extra = $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['$(1)'], sep='\n')")
 

@@ -104,7 +104,11 @@ def _unpatched(row):
     ("folder", "preset", "common"),
     [
         ("probes", "mnist-lenet300", {"execution": "sparse"}),
-        ("stability", "mnist-lenet5", {"execution": "sparse", "density": "0.05", "max_steps": "2700"}),
+        (
+            "stability",
+            "mnist-lenet5",
+            {"execution": "sparse", "density": "0.05", "optimizer.lr": "0.1", "max_steps": "2700"},
+        ),
     ],
 )
 def test_rows_of_single_changes_are_those_of_their_commands(folder, preset, common):

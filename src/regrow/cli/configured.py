@@ -6,6 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regrow import config as configuration
@@ -50,24 +51,49 @@ def _short(value: object) -> str:
 
 def read_configuration(options: argparse.Namespace) -> Config:
     """The preset or file with the command line's overrides."""
+    return _read(options)[0]
+
+
+def read_for_training(options: argparse.Namespace) -> Config:
+    """The same for a run of its own: where nobody says how to compute, `auto` measures and takes the faster way."""
+    config, given = _read(options)
+    return config if "sparse.execution" in given or not _may_choose(config) else _with_auto(config)
+
+
+def _may_choose(config: Config) -> bool:
+    """Whether `auto` can do anything: there are missing weights, kernels may leave them out, and it can see the layers."""
+    if config.sparse.method == Sparse().method or config.compile:
+        return not config.compile
+    from regrow.methods import build
+
+    method = build(config.sparse.method, dict(config.sparse.options))
+    return method.own_density != 1.0 and not (method.weighting and method.weighting.trains_otherwise)
+
+
+def _with_auto(config: Config) -> Config:
+    return replace(config, sparse=replace(config.sparse, execution="auto"))
+
+
+def _read(options: argparse.Namespace) -> tuple[Config, set[str]]:
+    """A configuration, and the keys that the user has set."""
     if options.configuration is None:
         raise ConfigurationError(f"name a preset or a TOML file; presets: {', '.join(presets.PRESETS)}")
     base, values = presets.read(options.configuration)
     config = configuration.override(base, options.overrides)
     _check_optimizer(config, {**values.get("optimizer", {}), **_given(options.overrides)})
+    given = {*paths_of(values), *map(configuration.resolve_key, options.overrides)}
     if config.sparse.method == Sparse().method:
         # Its density is free. Asking other methods takes torch, which `--show` should not wait for.
-        return config
+        return config, given
     from regrow.training.density import settle_density
 
-    given = {*paths_of(values), *map(configuration.resolve_key, options.overrides)}
     config, changed = suited(config, given)
     settled = settle_density(config, "sparse.density" in given)
     if settled.sparse.density != config.sparse.density:
         changed.append(f"no density of {config.sparse.density:g}, which is not its to choose")
     if changed:
         print(f"{config.sparse.method}: {', '.join(changed)}", file=sys.stderr)
-    return settled
+    return settled, given
 
 
 def _given(overrides: Mapping[str, str]) -> dict[str, str]:

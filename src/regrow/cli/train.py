@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regrow.cli.configured import add_configuration, read_configuration
+from regrow.cli.configured import add_configuration, read_for_training
 from regrow.cli.places import place
 from regrow.config import Config, to_toml
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Train."""
     if options.list:
         return _list()
-    config = read_configuration(options)
+    config = read_for_training(options)
     if options.show:
         print(to_toml(config), end="")
         return 0

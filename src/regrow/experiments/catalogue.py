@@ -9,7 +9,7 @@ from regrow.config import Config
 from regrow.errors import unknown
 from regrow.experiments import compression, targets
 from regrow.experiments.experiment import Cell, Experiment, against_anchor, against_dense
-from regrow.presets import PRESETS
+from regrow.presets import PUBLISHED
 
 _PATIENCE = 2
 
@@ -21,7 +21,7 @@ def sparse(base: Config, method: str = "sparse-momentum", density: float = 1.0, 
 
 
 def _preset(name: str) -> Config:
-    preset = PRESETS[name]
+    preset = PUBLISHED[name]
     patience = _PATIENCE if preset.data.holds_out else 0
     return replace(preset, checkpoint_seconds=30.0, evaluate_every=10, patience=patience)
 
@@ -272,7 +272,7 @@ _FIRST_EPOCH = (352, 88)
 def _cifar_check() -> list[Cell]:
     """The first epoch or less of every CIFAR-10 network of the paper, with several updates behind short growth windows."""
     cells = []
-    for name in (name for name in PRESETS if name.startswith("cifar-")):
+    for name in (name for name in PUBLISHED if name.startswith("cifar-")):
         base = _preset(name)
         steps, every = _FIRST_STEPS.get(base.model, _FIRST_EPOCH)
         thin = replace(base.sparse, update_every=every, window_tolerance=0.3, execution="sparse")

@@ -12,7 +12,7 @@ from typing import Any
 from regrow.config import Schedule
 from regrow.experiments.experiment import Cell
 from regrow.experiments.targets import Target
-from regrow.presets import PRESETS
+from regrow.presets import PUBLISHED
 from regrow.published import suited
 
 EPOCHS = 10
@@ -74,7 +74,7 @@ def cells(model: str) -> list[Cell]:
 
 
 def _cell(model: str, point: _Point) -> Cell:
-    base = PRESETS[f"mnist-{model}"]
+    base = PUBLISHED[f"mnist-{model}"]
     density = round(point.percent / 100, 6)
     sparse = replace(base.sparse, method=point.method, density=density, options=dict(point.options))
     sparse = replace(sparse, scope=point.scope, distribution=point.distribution)

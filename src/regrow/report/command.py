@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 from regrow.config import Config, as_dict
@@ -18,9 +19,9 @@ def command(config: Config) -> str | None:
     Example:
         >>> from dataclasses import replace
         >>> command(replace(PRESETS["mnist-lenet5"], seed=3))
-        'regrow train mnist-lenet5 --seed 3'
+        'regrow train mnist-lenet5 --seed 3 --sparse.execution masked'
     """
-    changes = {name: _difference(config, preset) for name, preset in PRESETS.items()}
+    changes = {name: _difference(config, _as_trained(preset)) for name, preset in PRESETS.items()}
     found = {name: change for name, change in changes.items() if change is not None}
     if not found:
         return None
@@ -29,6 +30,11 @@ def command(config: Config) -> str | None:
     for key, value in found[name].items():
         words += [f"--{key}", value if isinstance(value, str) else _text(value)]
     return shlex.join(words)
+
+
+def _as_trained(preset: Config) -> Config:
+    """What `regrow train` makes of a preset."""
+    return replace(preset, sparse=replace(preset.sparse, execution="auto"))
 
 
 def _difference(config: Config, preset: Config) -> dict[str, Any] | None:

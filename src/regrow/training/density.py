@@ -14,13 +14,13 @@ def settle_density(config: Config, given: bool) -> Config:
     sparse = config.sparse
     method = build(sparse.method, dict(sparse.options))
     own = 1.0 if method.outcome is not None and method.free_of_density else method.own_density
-    if own is not None and given and method.outcome is not None:
+    if own is None or sparse.density == own:
+        return config  # a saved configuration repeats it
+    if given and method.outcome is not None:
         raise ConfigurationError(
             f"the density of method {sparse.method!r} is an outcome of its training: leave density out, or cut it to a budget with "
             "--option.budget exact --option.finetune_steps STEPS"
         )
-    if own is None or sparse.density == own:
-        return config
     if given:
         raise ConfigurationError(
             f"method {sparse.method!r} trains at density {own:g}, not at {sparse.density:g}: leave density out, or choose another "

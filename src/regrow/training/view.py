@@ -36,7 +36,8 @@ class PlainView:
         self._say(
             f"{_start(run)}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}"
         )
-        if run.resumed_from is not None and run.config.sparse.execution == "auto":
+        auto = run.parts.handle.switch.auto
+        if auto is not None and (run.resumed_from is not None or not auto.pending):
             self.chosen(run)
         if note := _early_end(run):
             self._say(note)
