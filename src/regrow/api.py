@@ -233,13 +233,7 @@ def _clock(method: Method, steps: int | None, update_every: int | None, steps_pe
         return None
     if method.rate_needs_steps:
         require_steps(method.name, steps)
-    own = method.when.every
-    if update_every is not None:
-        every = update_every
-    elif own == "epoch":
-        every = (steps_per_epoch or DEFAULT_INTERVAL) * method.when.epochs
-    else:
-        every = own
+    every = update_every or method.when.interval(steps, steps_per_epoch or DEFAULT_INTERVAL)
     return Clock(method.when, int(every), None if steps is None else int(steps))
 
 

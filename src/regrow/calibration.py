@@ -88,6 +88,35 @@ def curvature(
     return [_finite(average(layer.band(t) / count), layer.name) for layer, t in zip(layers, totals, strict=True)]
 
 
+def bridging_gradients(
+    model: nn.Module, pairs: Sequence[tuple[Layer, Layer]], calibration: Any, average: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """B = -(1/n) H^T dL/da of each pair of linear layers: H what the first one reads, a what the second one gives."""
+    sums, count = [torch.zeros(()) for _ in pairs], 0
+    seen: dict[tuple[int, int], Tensor] = {}
+    hooks = []
+    for place, (below, above) in enumerate(pairs):
+        hooks += [
+            below.module.register_forward_pre_hook(lambda _, x, at=place: seen.update({(at, 0): x[0].detach()})),
+            above.module.register_forward_hook(lambda _, x, y, at=place: seen.update({(at, 1): y})),
+        ]
+    try:
+        with evaluation_mode(model), torch.enable_grad():
+            for inputs, targets in batches_of(calibration):
+                loss = nn.functional.cross_entropy(model(inputs), targets, reduction="sum")
+                outputs = [seen[place, 1] for place in range(len(pairs))]
+                for place, grad in enumerate(torch.autograd.grad(loss, outputs)):
+                    read = seen[place, 0].reshape(-1, seen[place, 0].shape[-1])
+                    sums[place] = sums[place].to(grad.device) - (read.T @ grad.reshape(-1, grad.shape[-1])).double()
+                count += len(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not count:
+        raise ConfigurationError("calibration gave no batch")
+    return [_finite(average(total / count), pairs[i][0].name) for i, total in enumerate(sums)]
+
+
 def _sweep(model: nn.Module, weights: list[nn.Parameter], inputs: Tensor) -> list[Tensor]:
     """Second derivatives swept back from c = p (1 - p): sums over samples of c x^2."""
     logits = model(inputs)

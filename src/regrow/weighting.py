@@ -50,6 +50,7 @@ class Trained:
     rng: Callable[..., torch.Generator] = torch.Generator
     progress: float = 0.0
     samples: int = 1
+    steps: int | None = None
 
 
 @dataclass(eq=False)

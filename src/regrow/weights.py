@@ -93,6 +93,7 @@ class TrainedWeights:
             rng=lambda *key: randomness.generator(settings.seed, "step", step, *key),
             progress=settings.progress(step),
             samples=settings.samples or 1,
+            steps=settings.steps,
         )
 
     def _shower(self, sparse: SparseParameter) -> Callable[[], Tensor]:

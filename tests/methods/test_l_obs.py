@@ -28,7 +28,7 @@ def test_saliencies_of_the_vector():
     assert torch.allclose(surgeon.saliencies(W, INVERSE), near(0.207880, 0.420330, 0.874286), atol=1e-6)
 
 
-@pytest.mark.parametrize("remove", [surgeon.stale, surgeon.exact])
+@pytest.mark.parametrize("remove", [surgeon.stale, surgeon.exact, surgeon.summed])
 def test_the_first_removal_of_the_vector(remove):
     new, gone = remove(W, INVERSE, 1, 3)
     assert torch.allclose(new, near(0, -0.793478, 2.217391).view(1, 3), atol=1e-6)
@@ -42,6 +42,10 @@ def test_the_second_removal_differs():
     exact, _ = surgeon.exact(W, INVERSE, 2, 3)
     assert torch.allclose(exact, near(0, 0, 1.9).view(1, 3), atol=1e-6)
     assert error(exact) == pytest.approx(0.4975, abs=1e-6)
+    summed, gone = surgeon.summed(W, INVERSE, 2, 3)
+    assert torch.allclose(summed, near(0, 0, 1.942666).view(1, 3), atol=1e-6)
+    assert error(summed) == pytest.approx(0.497955, abs=1e-6)
+    assert gone.tolist() == [[True, True, False]]
     costs, order = surgeon._sequence(W, INVERSE, 3)
     assert order[0, :2].tolist() == [0, 1]
     assert torch.allclose(costs[0, :2], near(0.207880, 0.289620), atol=1e-6)

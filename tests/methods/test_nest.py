@@ -1,9 +1,17 @@
 """NeST: which connections grow, where they start, and how the density moves."""
 
+from itertools import pairwise
+
 import pytest
 import torch
+from torch import nn
 
+import regrow
+from regrow.calibration import bridging_gradients
+from regrow.errors import ConfigurationError
+from regrow.methods.bridge import neuron
 from regrow.methods.nest import grown_values, up_and_down
+from regrow.scope import choose
 from regrow.testing.trial import Subject, Trial
 from tests.support.views import view
 
@@ -39,3 +47,86 @@ def test_grown_weights_start_with_one_step_of_descent():
     assert any(bool(b.any()) for b in born)
     for (_, weight, _, _), b in zip(trial.layers(), born, strict=True):
         assert bool((weight[b] != 0).all())
+
+
+def test_the_bridge_of_the_vector():
+    psi, omega = neuron(torch.tensor([[-0.09]]), 1.0, torch.ones(1, 1))
+    assert psi.tolist() == pytest.approx([-0.3])
+    assert omega.tolist() == pytest.approx([0.3])
+    signs = torch.tensor([[-1.0, 1.0], [1.0, 1.0]])
+    psi, omega = neuron(torch.tensor([[-0.09, 0.01], [0.04, 0.0]]), 0.5, signs)
+    assert psi.tolist() == pytest.approx([0.3, 0.2])
+    assert omega.tolist() == pytest.approx([-0.3 + 0.2, 0.0])
+
+
+def a_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+DATA = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 3
+
+
+def test_bridging_gradients_are_those_of_a_new_connection_across_a_layer():
+    net = a_net()
+    layers, _ = choose(net, "fully-sparse")
+    halves = [(DATA[0][:30], DATA[1][:30]), (DATA[0][30:], DATA[1][30:])]
+    (found,) = bridging_gradients(net, [(layers[0], layers[1])], halves, lambda total: total)
+    across = torch.zeros(6, 16, requires_grad=True)  # straight from what the first layer reads to what the second gives
+    hidden = net[2](net[1](net[0](DATA[0]))) + DATA[0] @ across
+    nn.functional.cross_entropy(net[4](net[3](hidden)), DATA[1]).backward()
+    assert torch.allclose(found, -across.grad.double(), atol=1e-7)
+
+
+def grow_with(width, steps=40, **options):
+    net = a_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    sparse = regrow.sparsify(
+        net, optimizer, "nest", density=0.3, steps=steps, update_every=1, width=width, calibration=[DATA], seed_density=0.2, peak=0.6,
+        **options,
+    )  # fmt: skip
+    seen = [sparse.masks]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(DATA[0]), DATA[1]).backward()
+        optimizer.step()
+        assert sparse.nonzeros == sparse.budget
+        seen.append(sparse.masks)
+    return net, sparse, seen
+
+
+def awake(masks):
+    return [int((masks[a].any(1) | masks[b].any(0)).sum()) for a, b in (("0", "2"), ("2", "4"))]
+
+
+def test_neurons_sleep_in_the_seed_and_wake_while_it_grows():
+    _, sparse, seen = grow_with(0.4, grow_until=0.5)
+    assert awake(seen[0]) == [8, 6]
+    counts = [awake(masks) for masks in seen[:21]]
+    assert counts == sorted(counts), "none falls asleep while the network grows"
+    assert awake(seen[20])[0] > 15
+    assert sparse.nonzeros == round(0.3 * sparse.numel)
+
+
+def test_a_neuron_wakes_with_weights_on_both_sides():
+    _, _, seen = grow_with(0.4, grow_until=0.5)
+    for before, after in pairwise(seen[:21]):
+        slept = ~(before["0"].any(1) | before["2"].any(0))
+        woke = slept & after["0"].any(1) & after["2"].any(0)
+        if bool(woke.any()):
+            return
+    raise AssertionError("no neuron woke with fan-in and fan-out at once")
+
+
+def test_sleeping_neurons_need_data():
+    net = a_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with pytest.raises(ConfigurationError, match="looks at data when it prunes"):
+        regrow.sparsify(net, optimizer, "nest", density=0.3, steps=40, width=0.4)
+
+
+def test_short_runs_have_updates_enough():
+    net = a_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    sparse = regrow.sparsify(net, optimizer, "nest", density=0.3, steps=120, steps_per_epoch=60)
+    assert sparse.settings.clock.every == 2

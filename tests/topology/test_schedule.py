@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regrow.errors import ConfigurationError
-from regrow.topology.schedule import Clock, When, constant, cosine, cubic, linear, require_steps, steps
+from regrow.topology.schedule import (
+    Clock,
+    When,
+    constant,
+    cosine,
+    cubic,
+    in_rounds,
+    linear,
+    require_steps,
+    steps,
+    updates_for_rounds,
+)
 from tests.support.examples import examples
 
 
@@ -48,6 +59,28 @@ def test_the_next_moment_is_the_first_that_is_due(every, total, phase, until, st
         following = next((moment for moment in due if moment >= t), None)
         if following is not None or total is not None:
             assert clock.next_due(t) == following
+
+
+def test_intervals_are_shorter_where_epochs_are_too_few():
+    assert When("epoch", at_least=20).interval(54_000, epoch=540) == 540
+    assert When("epoch", at_least=20).interval(540, epoch=540) == 27
+    assert When("epoch", at_least=20).interval(7, epoch=540) == 1
+    assert When("epoch", at_least=20, epochs=3).interval(None, epoch=540) == 1620
+    assert When(5, at_least=20).interval(40, epoch=540) == 5
+
+
+@examples("schedule")
+@given(
+    st.sampled_from([0.0, 0.1, 0.4, 0.5]), st.sampled_from([0.6, 0.7, 0.8, 0.95]), st.integers(1, 6), st.integers(1, 7)
+)
+def test_every_round_has_an_update_of_its_own(begin, until, rounds, factor):
+    number = updates_for_rounds(begin, until, rounds)
+    total = number * factor
+    clock = Clock(When("epoch"), When("epoch", at_least=number).interval(total, epoch=10**6), total)
+    curve = in_rounds(0.01, begin, until, rounds)
+    seen = [curve(clock.progress(t)) for t in moments(clock, total)]
+    assert len({round(density, 9) for density in seen if density < 1}) == rounds
+    assert seen[-1] == 0.01
 
 
 def test_progress_and_interval():

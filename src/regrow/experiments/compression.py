@@ -45,6 +45,7 @@ POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("variational-dropout", 1.5, 1.9, _EXACT),
         _Point("soft-weight-sharing", 4.4, 1.9, _SHARING),
         _Point("lc", 1.0, 3.2, {"growth": 1.5}),
+        _Point("nest", 1.4, 1.58, {"width": 0.4}),
         _Point("targeted-dropout", 5.0, 3.13, {"drop": 0.99}, "dense:@last"),
         _Point("targeted-dropout", 2.0, 3.77, {"drop": 0.99}, "dense:@last"),
         _Point("l0", 10.0, 1.8, _EXACT),

@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from regrow.calibration import second_moments
 from regrow.methods import options
 from regrow.methods.method import Method
-from regrow.methods.surgeon import exact, inverse, stale
+from regrow.methods.surgeon import exact, inverse, stale, summed
 from regrow.scope import Layer
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import everything
-from regrow.topology.schedule import When, in_rounds
+from regrow.topology.schedule import When, in_rounds, updates_for_rounds
 from regrow.topology.view import LayerView, Update
+
+_UPDATES = {"stale": stale, "exact": exact, "summed": summed}
 
 
 def method(
     dense_share: float = 0.5,
     rounds: int = 1,
     until: float = 0.7,
-    updates: Literal["stale", "exact"] = "stale",
+    updates: Literal["stale", "exact", "summed"] = "stale",
     damping: float = 1e-6,
 ) -> Method:
     r"""Learning to prune deep networks via layer-wise optimal brain surgeon (Dong, Chen & Pan 2017), from a trained network.
@@ -33,7 +35,8 @@ def method(
         smallest L_q first:  w <- w - w_q / Hinv_qq Hinv[:, q],  removed weights back to 0, biases compensated too
 
     ``stale`` keeps order and Hinv of the start, as the authors do; ``exact`` renews both after every removal, unit by unit
-    (O(inputs^2) each: minutes for wide layers), and chooses over units by cost, the core of OBC and SparseGPT.
+    (O(inputs^2) each: minutes for wide layers), and chooses over units by cost, the core of OBC and SparseGPT; ``summed`` removes
+    all at once and adds up the updates, as WoodFisher (Singh & Alistarh 2020) does.
 
     Pass ``calibration=``: pairs (inputs, targets), or a function that returns them.
 
@@ -41,15 +44,15 @@ def method(
         dense_share: share of the run that trains dense first; 0 prunes a trained network after the first step.
         rounds: prune at once, or in so many equal ratios with training between.
         until: share of the run at which the last round ends.
-        updates: ``stale`` or ``exact``.
+        updates: ``stale``, ``exact`` or ``summed``.
         damping: on the diagonal of H.
     """
     options.within("dense_share", dense_share, 0, 1, open_high=True)
     options.at_least("rounds", rounds, 1)
-    options.within("until", until, dense_share, 1, open_high=True)
-    options.one_of("updates", updates, ("stale", "exact"))
+    options.within("until", until, dense_share, 1, open_low=rounds > 1, open_high=True)
+    options.one_of("updates", updates, _UPDATES)
     options.above("damping", damping, 0)
-    remove = stale if updates == "stale" else exact
+    remove = _UPDATES[updates]
 
     def operate(update: Update) -> Change:
         targets = update.targets or [layer.nnz for layer in update.layers]
@@ -74,7 +77,7 @@ def method(
         summary="remove the weights whose layer's output can do without, and adjust the others",
         initial=everything,
         rewire=operate,
-        when=When("epoch"),
+        when=When("epoch", at_least=updates_for_rounds(dense_share, until, rounds)),
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
         budget="schedule",

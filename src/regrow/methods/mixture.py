@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _LOG_2PI = math.log(2 * math.pi)
 _CHUNK = 1 << 16
 ZERO_PRIOR, OTHER_PRIOR = (5e3, 2.0), (250.0, 0.1)
+
+
+def first(like: Tensor, number: int, spread: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Means evenly between -spread and spread, log precisions of std 0.25 (with the component at zero), even proportions."""
+    places = torch.arange(number, dtype=like.dtype, device=like.device) * 2 / max(1, number - 1) - 1
+    means = places * spread if number > 1 else like.new_full((1,), spread)
+    return means, like.new_full((number + 1,), -2 * math.log(0.25)), like.new_zeros(number)
 
 
 def components(shared: Mapping[str, Tensor], zero_weight: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -29,8 +38,37 @@ def log_densities(weights: Tensor, means: Tensor, gam: Tensor, log_pi: Tensor) -
 
 def log_likelihood(weights: Tensor, means: Tensor, gam: Tensor, log_pi: Tensor) -> Tensor:
     """sum log p(w), a chunk at a time."""
-    parts = [log_densities(chunk, means, gam, log_pi).logsumexp(1).sum() for chunk in weights.flatten().split(_CHUNK)]
-    return torch.stack(parts).sum()
+    return _LogLikelihood.apply(weights, means, gam, log_pi)
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """Its gradients need sums of responsibilities only, which are matrix products: [weights, components] is gone over once."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, means: Tensor, gam: Tensor, log_pi: Tensor) -> Tensor:
+        precision = gam.exp()
+        total, moments, pulls = weights.new_zeros(()), weights.new_zeros(3, len(means)), []
+        for chunk in weights.flatten().split(_CHUNK):
+            scores = log_densities(chunk, means, gam, log_pi)
+            sums = scores.logsumexp(1)
+            shares = (scores - sums[:, None]).exp_()
+            total += sums.sum()
+            moments += torch.stack([torch.ones_like(chunk), chunk, chunk.square()]) @ shares
+            pulls.append(shares @ (precision * means) - chunk * (shares @ precision))
+        ctx.save_for_backward(torch.cat(pulls).view_as(weights), means, precision, moments)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        pulls, means, precision, (count, first, second) = ctx.saved_tensors
+        square = second - 2 * means * first + means.square() * count
+        return (
+            grad * pulls,
+            grad * precision * (first - means * count),
+            grad * 0.5 * (count - precision * square),
+            grad * count,
+        )
 
 
 def hyper_prior(gam: Tensor) -> Tensor:

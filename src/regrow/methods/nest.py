@@ -5,13 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regrow.marks import count_of
 from regrow.methods import options
+from regrow.methods.bridge import awaken, narrow, nobody
 from regrow.methods.method import Method
 from regrow.topology.cycle import Change
-from regrow.topology.schedule import Curve, When
+from regrow.topology.initial import at_random, ranked
+from regrow.topology.schedule import Curve, When, linear
 from regrow.topology.score import gradient, magnitude, wide
 from regrow.topology.select import largest, smallest
 from regrow.topology.view import LayerView, Update, needs
+
+# Growth and pruning go in small steps: the authors remove 1% at a time.
+_UPDATES = 60
 
 
 def method(
@@ -20,33 +26,42 @@ def method(
     grow_until: float = 0.3,
     prune_until: float = 0.75,
     step: float = 0.1,
+    width: float = 1.0,
 ) -> Method:
-    r"""NeST: a neural network synthesis tool (Dai, Yin & Jha 2017): connection growth, then magnitude pruning.
+    r"""NeST: a neural network synthesis tool (Dai, Yin & Jha 2017): neuron and connection growth, then magnitude pruning.
 
-        growth:   the missing weights of each layer with the largest |dL/dw| come, at  w = -step * dL/dw
-        pruning:  the smallest |w| of each layer go, in equal ratios, with training between
+        neurons:      B = -(1/n) H^T dL/da between two linear layers;  for the largest |B_ij|, with e = +-1 drawn,
+                      fan-in_i += e sgn(B_ij) sqrt|B_ij|,   fan-out_j += e sqrt|B_ij|,   scaled to their layers' weights
+        connections:  the missing weights of each layer with the largest |dL/dw| come, at  w = -step * dL/dw
+        pruning:      the smallest |w| of each layer go, in equal ratios, with training between
 
-    A seed of ``seed_density`` random weights grows to ``peak`` along a line, then shrinks to the density. Layers have their full width:
-    a neuron grows when its first weights do.
+    A seed of random weights grows to ``peak`` along a line, then shrinks to the density. With ``width`` below 1 (theirs: 0.4) the other
+    neurons sleep in the seed and wake along the same line; pass ``calibration=`` then: pairs (inputs, targets), or a function that
+    returns them.
 
     Args:
-        seed_density: share of the weights in the seed.
+        seed_density: share of the seed's weights that exist.
         peak: share of the weights at the end of growth.
         grow_until, prune_until: shares of the run at which growth and pruning end.
         step: learning rate of the one step of gradient descent that a grown weight starts with.
+        width: share of the neurons between linear layers that are awake in the seed, which is as much smaller.
     """
     options.within("seed_density", seed_density, 0, 1, open_low=True)
     options.within("peak", peak, seed_density, 1)
     options.ordered("grow_until", grow_until, "prune_until", prune_until)
     options.at_least("step", step, 0)
+    options.within("width", width, 0, 1, open_low=True)
+    awake = linear(width, 1.0, until=grow_until) if width < 1 else None
     return Method(
         name="nest",
         paper="Dai et al.",
         year=2017,
         summary="grow a small random seed by gradients, then prune small weights",
-        rewire=needs("gradient")(lambda update: _synthesise(update, step)),
-        when=When("epoch"),
-        density=lambda target: up_and_down(seed_density, peak, target, grow_until, prune_until),
+        initial=ranked(lambda setup: narrow(setup, width)) if width < 1 else at_random,
+        rewire=needs("gradient")(lambda update: _synthesise(update, step, awake)),
+        when=When("epoch", at_least=_UPDATES),
+        density=lambda target: up_and_down(seed_density * width, peak, target, grow_until, prune_until),
+        calibration="batches" if width < 1 else None,
         budget="schedule",
         sets_values=True,
         neutral={},
@@ -67,19 +82,20 @@ def up_and_down(seed: float, peak: float, target: float, grow_until: float, prun
     return density
 
 
-def grown_values(layer: LayerView, count: int, step: float) -> tuple[Tensor, Tensor]:
-    """Which missing weights come, and where they start."""
-    born = largest(gradient(layer), count, ~layer.mask)
+def grown_values(layer: LayerView, count: int, step: float, wakes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Which missing weights come, beside those of neurons that wake, and where they start."""
+    born = largest(gradient(layer), count, ~layer.mask if wakes is None else ~(layer.mask | wakes))
     return born, torch.where(born, -step * wide(layer.gradient), 0.0)
 
 
-def _synthesise(update: Update, step: float) -> Change:
+def _synthesise(update: Update, step: float, awake: Curve | None) -> Change:
     masks, removed, grown, weights = [], [], [], []
-    for layer, target in zip(update.layers, update.targets or [], strict=True):
-        born, start = grown_values(layer, max(0, target - layer.nnz), step)
+    woken = nobody(update) if awake is None else awaken(update, awake(update.progress))
+    for layer, target, (wakes, value) in zip(update.layers, update.targets or [], woken, strict=True):
+        born, start = grown_values(layer, max(0, target - layer.nnz - count_of(wakes)), step, wakes)
         gone = smallest(magnitude(layer), max(0, layer.nnz - target), layer.mask)
-        masks.append((layer.mask & ~gone) | born)
+        masks.append((layer.mask & ~gone) | born | wakes)
         removed.append(gone)
-        grown.append(born)
-        weights.append(torch.where(born, start, wide(layer.weight)) * masks[-1])
+        grown.append(born | wakes)
+        weights.append(torch.where(wakes, value, torch.where(born, start, wide(layer.weight))) * masks[-1])
     return Change(masks, removed, grown, weights)

@@ -10,7 +10,7 @@ from regrow.methods.method import Method
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import everything
 from regrow.topology.prune import globally_smallest
-from regrow.topology.schedule import When, in_rounds
+from regrow.topology.schedule import When, in_rounds, updates_for_rounds
 from regrow.topology.score import wide
 from regrow.topology.view import Update
 
@@ -43,7 +43,7 @@ def method(
     """
     options.within("dense_share", dense_share, 0, 1, open_high=True)
     options.at_least("rounds", rounds, 1)
-    options.within("until", until, dense_share, 1, open_high=True)
+    options.within("until", until, dense_share, 1, open_low=rounds > 1, open_high=True)
     options.one_of("curvature", curvature, ("obd", "fisher", "empirical"))
     return Method(
         name="obd",
@@ -52,7 +52,7 @@ def method(
         summary="rounds of removing the weights with the smallest curvature times square",
         initial=everything,
         rewire=lambda update: _damage(update, curvature),
-        when=When("epoch"),
+        when=When("epoch", at_least=updates_for_rounds(dense_share, until, rounds)),
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
         budget="schedule",

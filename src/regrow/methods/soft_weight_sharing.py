@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,6 +18,8 @@ from regrow.topology.score import wide
 from regrow.topology.view import LayerView, Update
 from regrow.weighting import Side, Trained, Weighting
 
+_STEPS = 30 * 235  # of the authors' retraining: 30 epochs of 60,000 images in batches of 256
+
 
 def method(
     strength: float = 0.003,
@@ -26,8 +27,8 @@ def method(
     components: int = 15,
     spread: float = 0.6,
     dense_share: float = 0.5,
-    mean_lr: float | None = 1e-4,
-    shape_lr: float | None = 3e-3,
+    mean_lr: float | None = None,
+    shape_lr: float | None = None,
     quantise: bool = True,
     budget: Literal["outcome", "exact"] = "outcome",
     finetune_steps: int = 0,
@@ -46,7 +47,8 @@ def method(
         zero_weight: pi_0.
         components: how many beside the one at zero; their means start evenly between -``spread`` and ``spread``, std 0.25.
         dense_share: share of the run that trains without any of this first; 0 for a network that is trained already.
-        mean_lr, shape_lr: learning rates of mu, and of gam and rho, which follow the weights' schedule; None is the weights' own.
+        mean_lr, shape_lr: learning rates of mu, and of gam and rho, which follow the weights' schedule. Default: 1e-4 and 3e-3, as
+            published for 7,050 steps, and as much larger as the steps that remain are fewer, so that the mixture gets as far.
         quantise: show means; False shows the weights themselves where they are not of component 0.
         budget, finetune_steps: ``exact`` cuts to the budget by log odds against component 0, and trains on with fixed masks.
     """
@@ -84,7 +86,9 @@ def method(
         summary="weights gather around a few learnt values; those around zero go",
         initial=everything,
         weighting=Weighting(
-            shared=lambda layers: _mixture(layers, components, spread, mean_lr, shape_lr),
+            shared=lambda layers: _mixture(
+                layers, components, spread, _rates(layers[0].steps, dense_share, mean_lr, shape_lr)
+            ),
             show=_shown,
             train=lambda layer: layer.theta * 1.0,
             penalty=penalty,
@@ -104,11 +108,12 @@ def _shown(layer: Trained) -> Tensor:
     return layer.memory["value"] * layer.mask if "value" in layer.memory else layer.theta * layer.mask
 
 
-def _mixture(
-    layers: Sequence[Trained], components: int, spread: float, mean_lr: float | None, shape_lr: float | None
-) -> dict[str, Side]:
-    like = wide(layers[0].theta)
-    places = torch.arange(components, dtype=like.dtype, device=like.device) * 2 / max(1, components - 1) - 1
-    means = places * spread if components > 1 else like.new_full((1,), spread)
-    gam, rho = like.new_full((components + 1,), -2 * math.log(0.25)), like.new_zeros(components)
-    return {"mean": Side(means, mean_lr), "log_precision": Side(gam, shape_lr), "rho": Side(rho, shape_lr)}
+def _rates(steps: int | None, dense_share: float, mean: float | None, shape: float | None) -> tuple[float, float]:
+    """Learning rates of the means and of the rest of the mixture."""
+    faster = 1.0 if steps is None else max(1.0, _STEPS / max(1.0, steps * (1 - dense_share)))
+    return mean or 1e-4 * faster, shape or 3e-3 * faster
+
+
+def _mixture(layers: Sequence[Trained], components: int, spread: float, rates: tuple[float, float]) -> dict[str, Side]:
+    means, gam, rho = mixture.first(wide(layers[0].theta), components, spread)
+    return {"mean": Side(means, rates[0]), "log_precision": Side(gam, rates[1]), "rho": Side(rho, rates[1])}

@@ -41,6 +41,17 @@ def stale(weights: Tensor, inverted: Tensor, count: int, inner: int) -> tuple[Te
     return new, gone
 
 
+def summed(weights: Tensor, inverted: Tensor, count: int, inner: int) -> tuple[Tensor, Tensor]:
+    """Remove the ``count`` least salient weights at once: every one's own update added up, as WoodFisher does."""
+    scores = saliencies(weights, inverted)[:, :inner]
+    gone = smallest(scores, count, torch.ones_like(scores, dtype=torch.bool))
+    pulls = torch.zeros_like(weights)
+    pulls[:, :inner] = (weights / inverted.diagonal())[:, :inner] * gone
+    new = weights - pulls @ inverted
+    new[:, :inner] = new[:, :inner].masked_fill(gone, 0.0)
+    return new, gone
+
+
 def exact(weights: Tensor, inverted: Tensor, count: int, inner: int) -> tuple[Tensor, Tensor]:
     """Remove weights unit by unit with saliencies renewed after each removal, then choose over units by cost."""
     found = [_sequence(chunk, inverted, inner) for chunk in weights.split(_CHUNK)]

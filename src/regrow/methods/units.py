@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -19,6 +22,19 @@ def largest_of_units(layer: LayerView, count: int) -> Tensor:
     kept = torch.zeros_like(size, dtype=torch.bool).scatter_(1, order[:, :each], True)
     kept[:more].scatter_(1, order[:more, each : each + 1], True)
     return layer.from_units(kept).contiguous()
+
+
+def junctions(layers: Sequence[LayerView]) -> list[int]:
+    """The places of linear layers whose outputs the next layer, linear too, reads one by one."""
+    pairs = enumerate(pairwise(layers))
+    return [
+        place
+        for place, (layer, following) in pairs
+        if following.index == layer.index + 1
+        and layer.mask.ndim == following.mask.ndim == 2
+        and layer.output_dim == following.output_dim == 0
+        and following.mask.shape[1] == layer.mask.shape[0]
+    ]
 
 
 def read_units(update: Update, change: Change) -> Change:

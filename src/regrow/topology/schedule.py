@@ -61,6 +61,17 @@ def in_rounds(target: float, begin: float, until: float, rounds: int) -> Curve:
     return value
 
 
+def updates_for_rounds(begin: float, until: float, rounds: int) -> int:
+    """So many updates, evenly spaced over a run, that each round of :func:`in_rounds` has one of its own.
+
+    Example:
+        >>> updates_for_rounds(0.4, 0.8, 4)
+        20
+    """
+    shortest = min((until - begin) / rounds, 1 - until) if until > begin else 1 - begin
+    return math.ceil(round(2 / shortest, 6))
+
+
 def steps(values: Sequence[float], borders: Sequence[float]) -> Curve:
     """``values[k]`` where k counts the borders already passed."""
     return lambda progress: values[sum(progress >= border for border in borders)]
@@ -86,6 +97,7 @@ class When:
         epochs: how many epochs, where ``every`` is ``"epoch"``.
         journal_every: methods that rewire after each step record only every so many updates.
         last: also after the last step of the run, which other updates leave alone.
+        at_least: so many in a run, where its epochs are too few to follow the method's schedule.
     """
 
     every: int | Literal["epoch"] = "epoch"
@@ -96,6 +108,19 @@ class When:
     epochs: int = 1
     journal_every: int = 1
     last: bool = False
+    at_least: int = 1
+
+    def interval(self, steps: int | None, epoch: int) -> int:
+        """Steps between updates in a run of ``steps`` (None: without an end), where the user does not say.
+
+        Example:
+            >>> When("epoch", at_least=20).interval(1620, epoch=540), When("epoch").interval(1620, epoch=540)
+            (81, 540)
+        """
+        if self.every != "epoch":
+            return self.every
+        longest = epoch * self.epochs
+        return longest if steps is None else max(1, min(longest, steps // self.at_least))
 
 
 def doubling(stages: Sequence[float]) -> tuple[tuple[float, int], ...]:
