@@ -10,6 +10,7 @@ from typing import Any
 from regrow import config as configuration
 from regrow.config import Config, Data, Optimizer, Schedule, Sparse
 from regrow.errors import ConfigurationError, unknown
+from regrow.training.folder import RunFolder
 
 _MNIST = Config(
     epochs=100,
@@ -103,7 +104,7 @@ def read(name: str) -> tuple[Config, dict[str, Any]]:
 
 
 def _inside(folder: Path) -> str:
-    saved = folder / "config.toml"
+    saved = RunFolder(folder).config
     return f", such as {saved}" if saved.is_file() else ""
 
 

@@ -54,9 +54,11 @@ def test_train_goes_on_from_its_saved_configuration(folder, capsys):
 def test_evaluate(folder, capsys):
     assert main(["evaluate", str(folder)]) == 0
     output = capsys.readouterr().out
-    step, scores = evaluate_run(folder)
-    assert f"step {step}: accuracy {scores.accuracy:.2%}" in output
+    found = evaluate_run(folder)
+    scores = found.scores
+    assert f"step {found.step}: accuracy {scores.accuracy:.2%}" in output
     assert "n = 1000" in output
+    assert f"sparse layers on kernels: {found.sparse} of 3" in output
     assert scores.accuracy == json.loads((folder / "result.json").read_text())["test_accuracy"]
     assert main(["evaluate", str(folder), "--split", "val"]) == 0
     assert "n = 400" in capsys.readouterr().out

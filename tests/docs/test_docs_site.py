@@ -97,7 +97,7 @@ def test_after_training_runs_as_printed(place):
     namespace = {"regrow": regrow, "torch": torch, "run": place / "run"}
     for code in snippets((DOCS / "after_training.md").read_text()):
         exec(compile(code, "after_training.md", "exec"), namespace)
-    assert namespace["step"] == 3
+    assert namespace["stored"].step == 3
     assert namespace["written"] == (place / "model.safetensors").stat().st_size
     x = torch.randn(5, 64)
     wanted = namespace["model"].eval()(x)

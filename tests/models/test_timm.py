@@ -37,7 +37,7 @@ def test_the_command_trains_a_timm_model(tmp_path, capsys):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["steps"], result["updates"]) == (2, 2)
     assert result["nonzeros"] == round(0.05 * result["weights"])
-    _, _, trained = load_model(tmp_path / "run")
+    trained = load_model(tmp_path / "run").network
     assert trained.conv1[0].in_channels == 1, "fitted to the data"
     assert trained.fc.out_features == 10
     assert main([*command, "--max-steps", "3", "--out", str(tmp_path / "run")]) == 0

@@ -124,7 +124,7 @@ def test_export_and_infer_agree_with_evaluate(run, tmp_path, capsys):
 def test_exported_weights_are_the_runs(run, tmp_path):
     path = tmp_path / "a.safetensors"
     assert main(["export", str(run.folder), "--to", str(path), "--quiet"]) == 0
-    _, _, network = load_model(run.folder)
+    network = load_model(run.folder).network
     state = regrow.load(path, dense=True).state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in network.state_dict().items())
     dense = tmp_path / "dense.safetensors"

@@ -19,7 +19,7 @@ def dense(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dense")
     data = write_data(folder / "data.npz")
     Run(config(data, sparse=Sparse(method="dense", density=1.0), max_steps=12), folder / "run").train()
-    return data, folder / "run", load_model(folder / "run")[2]
+    return data, folder / "run", load_model(folder / "run").network
 
 
 def started(data, folder, source, start):

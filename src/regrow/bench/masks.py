@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from regrow.analysis.flops import kept_macs
-from regrow.errors import ConfigurationError, StateError
+from regrow.errors import ConfigurationError
 from regrow.marks import count_of
 from regrow.models.cost import ModelCost
-from regrow.topology.journal import unpack
-from regrow.training.checkpoint import Checkpoints, read, step_of
+from regrow.training.stored import checkpoint_in
 
 Masks = dict[str, Tensor]
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -56,25 +55,19 @@ def embeds(model: nn.Module) -> bool:
 
 def of_run(path: Path, model: nn.Module) -> Chosen:
     """The masks in a checkpoint: the newest of a run's folder, or one that is named itself."""
-    if (path / "manifest.json").is_file():
-        step, state = step_of(path), read(path)
-    else:
-        found = Checkpoints(path / "checkpoints").latest()
-        if found is None:
-            raise StateError(f"{path} has no checkpoint: name the folder of a run, or of one of its checkpoints")
-        step, state = found
+    found = checkpoint_in(path)
     modules = dict(model.named_modules())
     masks = {}
-    for name, bits in state["sparse"]["masks"].items():
+    for name, mask in found.masks.items():
         layer = name.removesuffix(".weight")
         weight = getattr(modules.get(layer), "weight", None)
-        if weight is None or weight.shape != state["model"][name].shape:
+        if weight is None or weight.shape != mask.shape:
             raise ConfigurationError(
                 f"{path} has a mask for {name}, which the model lacks in that shape: choose its --model"
             )
-        masks[layer] = unpack(bits, weight.shape)
+        masks[layer] = mask
     present = sum(count_of(mask) for mask in masks.values())
-    return Chosen(masks, f"{path.name} at step {step}", present / sum(mask.numel() for mask in masks.values()))
+    return Chosen(masks, f"{path.name} at step {found.step}", present / sum(mask.numel() for mask in masks.values()))
 
 
 def bound(table: ModelCost, masks: Mapping[str, Tensor]) -> float:

@@ -15,8 +15,8 @@ from regrow.config import Config
 from regrow.demo.pairs import Pair
 from regrow.momentum import window_length
 from regrow.shipping import file as shipped
-from regrow.topology.journal import unpack
-from regrow.training.checkpoint import Checkpoints
+from regrow.training.folder import RunFolder
+from regrow.training.stored import checkpoint_in
 
 _ROUNDS = 15
 
@@ -69,8 +69,5 @@ def _memory(config: Config, name: str, masked_by: Path) -> float | None:
 
 
 def _ship(folder: Path) -> int:
-    found = Checkpoints(folder / "checkpoints").latest()
-    assert found is not None, "a finished run has a checkpoint"
-    state, packed = found[1]["model"], found[1]["sparse"]["masks"]
-    present = {name: unpack(bits, state[name].shape) for name, bits in packed.items()}
-    return shipped.write(folder / "model.safetensors", shipped.store(state, present))
+    found = checkpoint_in(folder)
+    return shipped.write(RunFolder(folder).shipped, shipped.store(found.weights, found.masks))

@@ -15,9 +15,10 @@ from regrow.config import Config, changes
 from regrow.errors import CheckpointWarning, StateError
 from regrow.experiments.columns import write_table
 from regrow.files import held
+from regrow.training.folder import RunFolder
 from regrow.training.forms import is_ending, is_speed_row, read_json
 from regrow.training.ledger import read_rows
-from regrow.training.metrics import DIVERGED, at_chance
+from regrow.training.metrics import at_chance
 from regrow.training.provenance import read_environment
 
 _SPEEDUPS = tuple(f"speedup_{name}" for name in ESTIMATES)
@@ -80,9 +81,9 @@ def learned(row: Row) -> bool:
 
 def ending_of(config: Config, home: Path) -> dict[str, Any] | None:
     """What a run left at its end, a result or the note that it diverged; None before, and where more patience is asked than it had."""
-    for name in ("result.json", DIVERGED):
+    for path in RunFolder(home).endings:
         try:
-            found = read_json(home / name, is_ending)
+            found = read_json(path, is_ending)
         except StateError as error:
             # The run itself is whole in its checkpoints: repeated, it writes the file anew.
             warnings.warn(str(error), CheckpointWarning, stacklevel=2)
@@ -99,8 +100,8 @@ def row_of(config: Config, home: Path) -> dict[str, Any]:
     result = ending_of(config, home)
     if result is None:
         raise StateError(f"the run in {home} has not ended")
-    environment = read_environment(home / "environment.json")
-    speedups, timed = result.get("speedup") or {}, read_rows(home / "speed.jsonl", is_speed_row)
+    environment = read_environment(RunFolder(home).environment)
+    speedups, timed = result.get("speedup") or {}, read_rows(RunFolder(home).speed, is_speed_row)
     return {
         **setting_of(config),
         "seed": config.seed,

@@ -25,6 +25,7 @@ from regrow.errors import DivergenceError
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
+from regrow.training.folder import RunFolder
 from regrow.training.forms import is_metrics_row
 from regrow.training.ledger import last_row
 
@@ -229,7 +230,7 @@ def rows(jobs: Iterable[Job], folder: Path) -> Iterator[dict[str, Any]]:
 
 def fraction(job: Job, folder: Path) -> float:
     """How far an unfinished run has come, from its last row of metrics."""
-    last, config = last_row(folder / job.key / "metrics.jsonl", is_metrics_row), job.config
+    last, config = last_row(RunFolder(folder / job.key).metrics, is_metrics_row), job.config
     if last is None:
         return 0.0
     return min(1.0, max(last["epoch"] / config.epochs, last["step"] / config.max_steps if config.max_steps else 0.0))

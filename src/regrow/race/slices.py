@@ -117,7 +117,7 @@ class Runner:
 
     def result(self) -> dict[str, Any]:
         """The run's own result: the error on the whole test set."""
-        saved = self.folder / "result.json"
+        saved = self.run.files.result
         if not saved.is_file():
             self.run.stop_requested = False
             self.run.train()

@@ -20,12 +20,13 @@ def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
     from regrow.report.reading import read_run
     from regrow.report.snapshot import take
     from regrow.report.work import training_work
+    from regrow.training.folder import RunFolder
 
     folder = Path(folder)
     files = read_run(folder)
     past = history(files.journal)
     shot = take(files)
-    target = folder / "report.html" if out is None else Path(out)
+    target = RunFolder(folder).report if out is None else Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, page(files, past, shot, training_work(shot, past, files.step)).encode())
     return target

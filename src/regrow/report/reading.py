@@ -9,9 +9,10 @@ from typing import Any
 from regrow.config import Config
 from regrow.errors import StateError
 from regrow.topology.journal import Record
+from regrow.training.folder import RunFolder
 from regrow.training.forms import is_ending, is_metrics_row, is_number, is_speed_row, read_json
 from regrow.training.ledger import read_rows
-from regrow.training.metrics import DIVERGED, is_record
+from regrow.training.metrics import is_record
 from regrow.training.provenance import read_environment
 from regrow.training.stored import read_config
 
@@ -66,13 +67,14 @@ def read_run(folder: Path) -> RunFiles:
     """Read a run's folder, finished or not."""
     if not folder.is_dir():
         raise StateError(f"{folder} is not a folder: give the folder that regrow train wrote, e.g. runs/lenet300-...")
+    files = RunFolder(folder)
     return RunFiles(
         folder=folder,
         config=read_config(folder),
-        environment=read_environment(folder / "environment.json"),
-        metrics=read_rows(folder / "metrics.jsonl", is_metrics_row),
-        journal=[Record.from_dict(row) for row in read_rows(folder / "topology.jsonl", is_record)],
-        speed=read_rows(folder / "speed.jsonl", is_speed_row),
-        result=read_json(folder / "result.json", is_ending),
-        diverged=read_json(folder / DIVERGED, is_ending),
+        environment=read_environment(files.environment),
+        metrics=read_rows(files.metrics, is_metrics_row),
+        journal=[Record.from_dict(row) for row in read_rows(files.topology, is_record)],
+        speed=read_rows(files.speed, is_speed_row),
+        result=read_json(files.result, is_ending),
+        diverged=read_json(files.diverged, is_ending),
     )

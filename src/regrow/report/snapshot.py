@@ -31,6 +31,8 @@ from regrow.models.cost import ModelCost, cost
 from regrow.report.reading import RunFiles
 from regrow.scope import is_shortcut
 from regrow.topology.initial import at_random
+from regrow.training.checkpoint import Saved
+from regrow.training.folder import RunFolder
 from regrow.training.optimisation import build_optimizer
 from regrow.training.resume import refusing
 from regrow.training.setup import build_model, load_split, sparsify_as_configured
@@ -98,7 +100,7 @@ def take(files: RunFiles) -> Snapshot:
     network = build_model(config, like)
     optimizer = build_optimizer(network, config)
     found = newest(files.folder, config)
-    with refusing(files.folder / "checkpoints"):
+    with refusing(RunFolder(files.folder).checkpoints):
         per_epoch = files.steps_per_epoch or _steps_per_epoch(config, found)
     handle = _sparsify(config, network, optimizer, per_epoch, torch.zeros(1, *like.shape))
     shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
@@ -106,15 +108,15 @@ def take(files: RunFiles) -> Snapshot:
         notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
         return shot
     try:
-        with refusing(files.folder / "checkpoints"):
-            network.load_state_dict(found[1]["model"])
-            handle.load_state_dict(found[1]["sparse"])
+        with refusing(RunFolder(files.folder).checkpoints):
+            network.load_state_dict(found.weights)
+            handle.load_state_dict(found.state["sparse"])
     except StateError:
         if dataset is not None:
             raise
         notices.append("Without the data the network's shape is unknown, so the layer table is missing.")
         return shot
-    shot.step = found[0]
+    shot.step = found.step
     inputs = {} if dataset is None else _measure(shot, config, dataset)
     shot.rows = _rows(handle, shot.table, inputs)
     shot.reach = {
@@ -139,9 +141,9 @@ def _dataset(config: Config, notices: list[str]) -> Dataset | None:
         return None
 
 
-def _steps_per_epoch(config: Config, found: tuple[int, dict[str, Any]] | None) -> int:
+def _steps_per_epoch(config: Config, found: Saved | None) -> int:
     """From a checkpoint that is older than the first row; a static method, which stores none, needs none."""
-    steps = None if found is None else found[1]["sparse"]["identity"]["steps"]
+    steps = None if found is None else found.state["sparse"]["identity"]["steps"]
     return max(1, (steps or 0) // config.epochs)
 
 

@@ -16,10 +16,8 @@ from regrow.errors import ConfigurationError, StateError, unknown
 from regrow.shipping import formats
 from regrow.shipping.freeze import Frozen, freeze
 from regrow.shipping.loading import save
-from regrow.topology.journal import unpack
-from regrow.training.checkpoint import Checkpoints
-from regrow.training.setup import build_model, load_split, model_options
-from regrow.training.stored import read_config
+from regrow.training.setup import load_split, model_options
+from regrow.training.stored import load_model, read_config
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,15 @@ class Wish:
 def read_run(folder: Path) -> Trained:
     """The newest checkpoint of a run."""
     config = read_config(folder)
-    found = Checkpoints(folder / "checkpoints").latest()
-    if found is None:
-        raise StateError(f"{folder} has no checkpoint yet: train it first")
-    step, state = found
     form: Dataset = load_split(config, config.data.test_split)
-    network = build_model(config, form)
-    network.load_state_dict(state["model"])
-    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    masks = {name: unpack(bits, shapes[name]) for name, bits in state["sparse"]["masks"].items()}
-    parameters = dict(network.named_parameters())
-    if any(bool(parameters[name][~mask].any()) for name, mask in masks.items()):
+    stored = load_model(folder, form)
+    network, masks = stored.network, stored.masks
+    if stored.unfinished:
         raise StateError(
             f"weights of {folder} lie outside its masks: its method {config.sparse.method!r} trains more than them and must be ended "
             "first (handle.finish())"
         )
-    return Trained(network.eval(), masks, config, model_options(config, form), step, tuple(form.shape))
+    return Trained(network.eval(), masks, config, model_options(config, form), stored.step, tuple(form.shape))
 
 
 def export_run(folder: Path, path: Path, wish: Wish) -> tuple[int, Frozen]:

@@ -15,7 +15,7 @@ import stat
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -25,16 +25,36 @@ from torch import Tensor
 
 from regrow.errors import CheckpointWarning, StateError
 from regrow.files import checksum, remove, sync_directory, write_through
+from regrow.topology.journal import unpack
 
 _TENSOR = "$tensor"
 _KEYED = "$keyed"
 _FORMAT = "$format"
 _FORMATS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _UNFINISHED = ".unfinished-"
-_FILES = ("tensors.safetensors", "state.json")
+_MANIFEST = "manifest.json"
+_FILES = _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _DAMAGE = (
     FileNotFoundError, NotADirectoryError, KeyError, ValueError, TypeError, AttributeError, RecursionError, SafetensorError,
 )  # fmt: skip
+
+
+class Saved(NamedTuple):
+    """The state of a run at a step."""
+
+    step: int
+    state: dict[str, Any]
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The network's state: what its ``load_state_dict`` takes."""
+        return self.state["model"]
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """The mask of each sparse parameter, by its name."""
+        sparse = self.state["sparse"]
+        return {name: unpack(bits, torch.Size(sparse["shapes"][name])) for name, bits in sparse["masks"].items()}
 
 
 class Checkpoints:
@@ -70,7 +90,7 @@ class Checkpoints:
             raise
         sync_directory(self.folder)
 
-    def latest(self) -> tuple[int, dict[str, Any]] | None:
+    def latest(self) -> Saved | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning.
 
         Where there are checkpoints but none is whole, that is an error: starting anew in silence would throw the run away. One that may
@@ -79,7 +99,7 @@ class Checkpoints:
         paths = self.paths()
         for path in reversed(paths):
             try:
-                return step_of(path), read(path)
+                return Saved(step_of(path), read(path))
             except DamageError as error:
                 warnings.warn(f"{error}; trying the checkpoint before it", CheckpointWarning, stacklevel=2)
         if paths:
@@ -128,12 +148,12 @@ class DamageError(StateError):
 def read(path: Path) -> dict[str, Any]:
     """Read one checkpoint, verified against its manifest and against its folder's name."""
     try:
-        manifest = json.loads(_content(path, "manifest.json"))
+        manifest = json.loads(_content(path, _MANIFEST))
         contents = {name: _content(path, name) for name in _FILES}
         for name, content in contents.items():
             if checksum(content) != manifest["sha256"][name]:
                 raise DamageError(f"checkpoint {path}: {name} is damaged (its SHA-256 is not the recorded one)")
-        state = join(json.loads(contents["state.json"]), parse_tensors(contents["tensors.safetensors"]))
+        state = join(json.loads(contents[_STATE]), parse_tensors(contents[_TENSORS]))
         step = state.get("step")
     except _DAMAGE as error:
         raise DamageError(f"checkpoint {path} cannot be read: {error}") from error
@@ -215,6 +235,11 @@ def _is_checkpoint(path: Path) -> bool:
     return re.fullmatch(r"step-[0-9]+", path.name) is not None
 
 
+def is_one(path: Path) -> bool:
+    """Whether a folder is itself a checkpoint."""
+    return (path / _MANIFEST).is_file()
+
+
 def step_of(path: Path) -> int:
     """The step of a checkpoint, from the name of its folder."""
     return int(path.name.removeprefix("step-"))
@@ -222,11 +247,11 @@ def step_of(path: Path) -> int:
 
 def _write(folder: Path, state: dict[str, Any]) -> None:
     plain, tensors = split(state)
-    contents = {"tensors.safetensors": _serialised(tensors), "state.json": json.dumps(plain).encode()}
+    contents = {_TENSORS: _serialised(tensors), _STATE: json.dumps(plain).encode()}
     for name, content in contents.items():
         write_through(folder / name, content)
     manifest = {"sha256": {name: checksum(content) for name, content in contents.items()}, "torch": torch.__version__}
-    write_through(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+    write_through(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
     sync_directory(folder)
 
 

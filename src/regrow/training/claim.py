@@ -9,6 +9,7 @@ from regrow.config import Config, differences, to_toml
 from regrow.config import load as load_configuration
 from regrow.errors import CheckpointWarning, ConfigurationError, StateError
 from regrow.training.checkpoint import Checkpoints
+from regrow.training.folder import RunFolder
 
 
 def refuse_others(folder: Path, config: Config, checkpoints: Checkpoints) -> None:
@@ -16,7 +17,7 @@ def refuse_others(folder: Path, config: Config, checkpoints: Checkpoints) -> Non
 
     A damaged ``config.toml`` beside checkpoints of this very configuration is written anew: a run is what its checkpoints say.
     """
-    path = folder / "config.toml"
+    path = RunFolder(folder).config
     if not path.is_file():
         return
     found, problem = _read(path)

@@ -16,7 +16,7 @@ from regrow.environment import code
 from regrow.errors import ConfigurationError, DivergenceError, StateError
 from regrow.files import held
 from regrow.training import processes as groups
-from regrow.training.metrics import DIVERGED
+from regrow.training.folder import RunFolder
 from regrow.training.run import Run
 from regrow.training.view import make_view
 from regrow.training.watch import note_divergence
@@ -34,7 +34,7 @@ def train(config: Config, folder: Path) -> int:
     try:
         with alone_in(folder, processes.leads):
             if processes.leads:
-                (folder / DIVERGED).unlink(missing_ok=True)
+                RunFolder(folder).diverged.unlink(missing_ok=True)
             with nothing_left(folder, processes.leads):
                 run = run_class(config)(config, folder, processes, view)
             with _stop_on_signal(run):
@@ -97,8 +97,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 @contextmanager
 def nothing_left(folder: Path, leads: bool = True) -> Iterator[None]:
     """Remove the description of a run that is refused before it exists."""
-    described = [folder / name for name in ("config.toml", "environment.json")]
-    new = [path for path in described if not path.exists()]
+    new = [path for path in RunFolder(folder).description if not path.exists()]
     try:
         yield
     except DivergenceError:

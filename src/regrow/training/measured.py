@@ -68,4 +68,4 @@ class MeasuredRun(Run):
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         if self.processes.leads:
-            write_atomically(self.folder / "speedup.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+            write_atomically(self.files.speedups, "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -17,11 +17,10 @@ from typing import Any
 from regrow.errors import CheckpointWarning
 from regrow.files import append, write_atomically
 from regrow.topology.journal import Record
+from regrow.training.folder import RunFolder
 from regrow.training.forms import is_metrics_row, is_speed_row
 from regrow.training.ledger import Ledger, Mark, Row, read_rows
 
-# Stands in for result.json where the loss became NaN or infinite, or the network collapsed.
-DIVERGED = "diverged.json"
 COLUMNS = ("kind", "step", "epoch", "loss", "accuracy", "top5", "lr", "density", "prune_rate", "updates")
 
 
@@ -39,15 +38,14 @@ class MetricLog:
     """Append-only rows in a run's folder."""
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
-        self.folder, self.writes = folder, writes
+        files = RunFolder(folder)
+        self.writes, self._table = writes, files.table
         self.rows: list[Row] = []
         self.journal: Sequence[Record] = []
         self._speed: list[Row] = []
-        self._metrics = Ledger(folder / "metrics.jsonl", lambda: self.rows, writes)
-        self._topology = Ledger(
-            folder / "topology.jsonl", lambda: (record.as_dict() for record in self.journal), writes
-        )
-        self._times = Ledger(folder / "speed.jsonl", lambda: self._speed, writes)
+        self._metrics = Ledger(files.metrics, lambda: self.rows, writes)
+        self._topology = Ledger(files.topology, lambda: (record.as_dict() for record in self.journal), writes)
+        self._times = Ledger(files.speed, lambda: self._speed, writes)
         self._evaluations: tuple[int, Mark] | None = None
 
     def recover(self, step: int, marks: Mapping[str, Any]) -> list[Record]:
@@ -75,7 +73,7 @@ class MetricLog:
         """Write the rows that were recovered, and none after them; the journal is looked at again whenever the file must be repaired."""
         self.journal = journal
         if self.writes:
-            write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
+            write_atomically(self._table, _table(self.rows).encode())
         for ledger in (self._metrics, self._topology, self._times):
             ledger.restart()
 
@@ -87,9 +85,9 @@ class MetricLog:
         self._metrics.add(row)
         if self.writes:
             try:
-                append(self.folder / "metrics.csv", _table([row], header=False).encode())
+                append(self._table, _table([row], header=False).encode())
             except FileNotFoundError:
-                write_atomically(self.folder / "metrics.csv", _table(self.rows).encode())
+                write_atomically(self._table, _table(self.rows).encode())
 
     def add_update(self) -> None:
         """Record the last topology update of the journal."""

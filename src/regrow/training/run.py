@@ -32,6 +32,7 @@ from regrow.training import provenance
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.claim import other_configuration, refuse_others
 from regrow.training.evaluation import Scores, evaluate
+from regrow.training.folder import RunFolder
 from regrow.training.lap import Lap
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
@@ -62,6 +63,7 @@ class Run:
         self, config: Config, folder: Path, processes: Processes | None = None, view: View | None = None
     ) -> None:
         self.config, self.folder, self.view = config, folder, view
+        self.files = RunFolder(folder)
         self.processes = processes or Processes()
         self.step = 0
         self.tally = Tally()
@@ -72,7 +74,7 @@ class Run:
         self._decided = False
         self.resumed_from: int | None = None
         self.code = code()
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints)
+        self.checkpoints = Checkpoints(self.files.checkpoints, config.keep_checkpoints)
         self.log = MetricLog(folder, writes=self.processes.leads)
         self._claim_folder()
         self.parts: Parts = assemble(config, self.processes)
@@ -110,7 +112,7 @@ class Run:
         """Train to the end and return the result; None if stopped on request (after saving)."""
         self.began_at = self.step
         if self.processes.leads and not self.finished:
-            (self.folder / "result.json").unlink(missing_ok=True)  # that of an earlier, nearer end
+            self.files.result.unlink(missing_ok=True)  # that of an earlier, nearer end
             if not self.step:
                 self._check_data()
         self._notify("started")
@@ -283,7 +285,7 @@ class Run:
         self._row("test", scores)
         result = self._result(scores)
         if self.processes.leads:
-            write_atomically(self.folder / "result.json", json.dumps(result, indent=1).encode())
+            write_atomically(self.files.result, json.dumps(result, indent=1).encode())
         self._notify("finished", result)
         return result
 
@@ -373,13 +375,12 @@ class Run:
     def _claim_folder(self) -> None:
         """Write configuration and environment, but never over those of another run."""
         refuse_others(self.folder, self.config, self.checkpoints)
-        environment = self.folder / "environment.json"
-        self._code_before = provenance.code_of(environment)
+        self._code_before = provenance.code_of(self.files.environment)
         self.processes.wait()
         if self.processes.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / "config.toml", to_toml(self.config).encode())
-            write_atomically(environment, json.dumps(describe(), indent=1).encode())
+            write_atomically(self.files.config, to_toml(self.config).encode())
+            write_atomically(self.files.environment, json.dumps(describe(), indent=1).encode())
         self.processes.wait()
 
     def _notify(self, event: str, *arguments: Any) -> None:

@@ -18,6 +18,7 @@ from regrow.errors import MissingPackageError
 from regrow.execution import available
 from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
+from regrow.training.folder import RunFolder
 from regrow.training.run import Run
 
 ALL_LAYERS = 24  # more layers than this would fill the screen at every update
@@ -217,7 +218,7 @@ class TensorBoardView:
     def started(self, run: Run) -> None:
         """Open the log, only now that the folder is the run's, without what a resumed run does again."""
         again = None if run.resumed_from is None else run.resumed_from + 1
-        self.writer = self._make(str(self.folder / "tensorboard"), purge_step=again)
+        self.writer = self._make(str(RunFolder(self.folder).tensorboard), purge_step=again)
         self.inner.started(run)
 
     def row(self, run: Run, row: dict[str, Any]) -> None:

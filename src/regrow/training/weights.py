@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regrow.errors import ConfigurationError, StateError
 from regrow.training.checkpoint import Checkpoints
+from regrow.training.folder import RunFolder
 
 
 @torch.no_grad()
@@ -32,12 +33,12 @@ def load_weights(network: nn.Module, source: str) -> None:
 
 
 def _of_run(folder: Path) -> Mapping[str, Tensor]:
-    newest = Checkpoints(folder / "checkpoints").latest()
+    newest = Checkpoints(RunFolder(folder).checkpoints).latest()
     if newest is None:
         raise StateError(
             f"{folder} has no checkpoint to take weights from: name the folder of a run, or a .safetensors file"
         )
-    return newest[1]["model"]
+    return newest.weights
 
 
 def _of_file(path: Path) -> Mapping[str, Tensor]:

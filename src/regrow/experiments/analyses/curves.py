@@ -13,6 +13,7 @@ from regrow.experiments.sweep import is_finished
 from regrow.experiments.tables import markdown
 from regrow.figure import blank, save
 from regrow.files import held
+from regrow.training.folder import RunFolder
 from regrow.training.forms import is_metrics_row
 from regrow.training.ledger import read_rows
 
@@ -83,7 +84,7 @@ def _rows(job: Job, folder: Path) -> list[dict[str, Any]]:
     measured = ("kind", "step", "epoch", "loss", "accuracy")
     return [
         about | {key: row[key] for key in measured}
-        for row in read_rows(folder / job.key / "metrics.jsonl", is_metrics_row)
+        for row in read_rows(RunFolder(folder / job.key).metrics, is_metrics_row)
     ]
 
 

@@ -102,10 +102,11 @@ def _write(path: Path, found: dict[str, Channels]) -> None:
 
 def run_specialisation(folder: Path) -> Channels:
     """S per layer of a finished run, over its whole training split as training saw it, augmentation included."""
-    _, config, network = load_model(folder)
+    stored = load_model(folder)
+    config = stored.config
     train = load_split(config, config.data.train_split)
     batches = train.batches(0, config.data.eval_batch, config.seed)
-    return specialisations(activity(network, batches, train.num_classes))
+    return specialisations(activity(stored.network, batches, train.num_classes))
 
 
 def _histograms(dense: Channels, sparse: Channels) -> str:
