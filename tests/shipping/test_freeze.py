@@ -276,3 +276,71 @@ def test_operator_refuses_what_does_not_fit():
     for where in (layer.where + 40, layer.where.flip(0), layer.where.long(), layer.where[1:]):
         with pytest.raises(ValueError, match="posi"):
             call(x, layer.values, where, layer.bias, [4, 10], window, False)
+
+
+@needs_kernels
+@pytest.mark.parametrize("samples", [2, 40])
+def test_inputs_that_do_not_fit_are_refused(samples):
+    """Kernels would read memory that is not there, or numbers of another type."""
+    model = nn.Sequential(nn.Conv2d(8, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)).eval()
+    frozen = freeze(model, masks_of(model, 0.3))
+    with pytest.raises(ValueError, match="8 channels"):
+        frozen(torch.randn(samples, 3, 6, 6))
+    with pytest.raises(ValueError, match="144 features"):
+        frozen(torch.randn(samples, 8, 5, 6))
+    with pytest.raises(TypeError, match="float64"):
+        frozen(torch.randn(samples, 8, 6, 6).double())
+    assert frozen(torch.randn(0, 8, 6, 6)).shape == (0, 3)
+
+
+def test_one_sample_without_a_batch():
+    for layer, shape in ((nn.Conv2d(4, 6, 3), (4, 5, 5)), (nn.Conv1d(4, 6, 3), (4, 7)), (nn.Linear(4, 6), (4,))):
+        model = nn.Sequential(layer).eval()
+        masks = masks_of(model, 0.3)
+        masked(model, masks)
+        x = torch.randn(shape)
+        with torch.no_grad():
+            assert difference(model(x), freeze(model, masks)(x)) < 5e-6
+
+
+class InPlace(nn.Module):
+    """A result changed in place and read afterwards: by a function whose result nobody takes, by a method, by a module."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.conv, self.head, self.relu = kind, nn.Conv2d(4, 6, 3), nn.Conv2d(6, 2, 1), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.conv(x)
+        if self.kind == "function":
+            functional.relu(x, inplace=True)
+        elif self.kind == "method":
+            x.relu_()
+        else:
+            return self.head(x) + self.head(self.relu(x)) + self.head(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "module"])
+def test_changes_in_place_are_seen_by_later_readers(kind):
+    model = shaken(InPlace(kind))
+    masks = masks_of(model, 0.3)
+    masked(model, masks)
+    frozen, x = freeze(model, masks), torch.randn(3, 4, 6, 6)
+    with torch.no_grad():
+        assert difference(model(x), frozen(x)) < 5e-6
+    assert "in place" in frozen.untraced
+
+
+def test_layers_with_hooks_keep_them():
+    model = shaken(nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 2, 1)))
+    model[0].register_forward_hook(_doubled)
+    masks = masks_of(model, 0.3)
+    masked(model, masks)
+    x = torch.randn(3, 4, 6, 6)
+    with torch.no_grad():
+        assert difference(model(x), freeze(model, masks)(x)) < 5e-6
+
+
+def _doubled(module, inputs, output):
+    return 2 * output

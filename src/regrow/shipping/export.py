@@ -32,8 +32,8 @@ class Trained:
     shape: tuple[int, ...]
 
     def example(self) -> Tensor:
-        """One input."""
-        return torch.zeros(1, *self.shape)
+        """One input: random, so that a comparison of answers sees something."""
+        return torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0))
 
     def frozen(self) -> Frozen:
         """For inference."""

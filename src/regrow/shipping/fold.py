@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regrow.shipping.graph import LAYERS, NORMS, Graph, flattens, is_flat
+from regrow.shipping.graph import LAYERS, NORMS, Graph, flattens, is_flat, observed
 
 
 def fold_norms(graph: Graph) -> int:
@@ -53,7 +53,7 @@ def double_bias(layer: Any) -> Tensor:
 
 def _fold(graph: Graph, node: fx.Node) -> bool:
     norm, before = graph.of(node), node.args[0]
-    if not isinstance(norm, NORMS) or norm.running_mean is None or not isinstance(before, fx.Node):
+    if not isinstance(norm, NORMS) or norm.running_mean is None or observed(norm) or not isinstance(before, fx.Node):
         return False
     if _channels_last_of(graph, before) and len(before.users) == 1:
         _fold_behind(graph.of(before), norm)  # type: ignore[arg-type]
@@ -65,8 +65,8 @@ def _fold(graph: Graph, node: fx.Node) -> bool:
 def _channels_last_of(graph: Graph, node: fx.Node) -> bool:
     """Whether a node is a layer whose outputs are what a norm behind it counts as channels."""
     layer = graph.of(node)
-    if not isinstance(layer, nn.Linear):
-        return isinstance(layer, LAYERS)
+    if not isinstance(layer, nn.Linear) or observed(layer):
+        return isinstance(layer, LAYERS) and not observed(layer)
     return is_flat(node, graph)  # a norm counts the features of a linear layer only if there are no other dimensions
 
 
@@ -86,7 +86,7 @@ def _fold_before(graph: Graph, node: fx.Node, norm: _BatchNorm) -> bool:
     if flattens(user, graph) and len(user.users) == 1:
         (through,) = user.users
     layer = graph.of(through)
-    if not isinstance(layer, LAYERS) or pads(layer) or getattr(layer, "groups", 1) != 1:
+    if not isinstance(layer, LAYERS) or observed(layer) or pads(layer) or getattr(layer, "groups", 1) != 1:
         return False
     if isinstance(layer, nn.Linear) and through is user and not is_flat(node, graph):
         return False

@@ -19,7 +19,7 @@ from regrow.execution.kernels import native
 from regrow.execution.modules.chwn import use_chwn
 from regrow.marks import count_of
 from regrow.shipping.fold import fold_norms
-from regrow.shipping.graph import Graph, plain_copy, trace
+from regrow.shipping.graph import Graph, observed, plain_copy, trace
 from regrow.shipping.layer import LAYERS, FrozenLayer
 from regrow.shipping.removal import Removal, remove_channels
 
@@ -146,7 +146,7 @@ def _module_wise(plain: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
 
 
 def _is_sparse(layer: nn.Module | None, mask: Tensor | None) -> bool:
-    if mask is None or not isinstance(layer, LAYERS) or not native.available():
+    if mask is None or not isinstance(layer, LAYERS) or observed(layer) or not native.available():
         return False
     fits = layer.weight.is_cpu and layer.weight.dtype in native.SUFFIX and 0 < layer.weight.numel() < 2**31
     zeros = getattr(layer, "padding_mode", "zeros") == "zeros"

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from regrow.errors import StateError
 from regrow.execution.modules.chwn import restore
 from regrow.execution.modules.layers import execution_of
 from regrow.scope import unwrap
@@ -83,6 +84,7 @@ def trace(model: nn.Module, masks: Mapping[str, Tensor], example: Tensor | None 
     """
     traced = fx.GraphModule(model, fx.Tracer().trace(model))
     graph = Graph(traced, {})
+    _check_in_place(graph)
     owners = _own_modules(graph, masks)
     for node in graph:
         _rewrite(graph, node, masks)
@@ -92,6 +94,30 @@ def trace(model: nn.Module, masks: Mapping[str, Tensor], example: Tensor | None 
         watched = _Watched(traced)
         graph.answer, graph.shapes = watched.run(example), watched.shapes
     return graph
+
+
+def observed(module: nn.Module) -> bool:
+    """Whether somebody's hooks take part in what a module computes, so that nothing may take its place."""
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
+
+
+def _check_in_place(graph: Graph) -> None:
+    """Refuse tensors that are changed in place and read afterwards: their readers mean the changed one, the graph's edges do not."""
+    place = {node: at for at, node in enumerate(graph)}
+    for node in place:
+        source = node.args[0] if node.args and _in_place(graph, node) else None
+        if isinstance(source, fx.Node) and any(place[reader] > place[node] for reader in source.users):
+            raise StateError(f"{node.name} changes the result of {source.name} in place, which is read afterwards")
+
+
+def _in_place(graph: Graph, node: fx.Node) -> bool:
+    module, name = graph.of(node), str(getattr(node.target, "__name__", node.target))
+    if module is not None:
+        return bool(getattr(module, "inplace", False))
+    called = node.op in ("call_function", "call_method")
+    return called and (
+        bool(node.kwargs.get("inplace")) or name == "setitem" or (name.endswith("_") and not name.endswith("__"))
+    )
 
 
 class _Watched(fx.Interpreter):
@@ -154,7 +180,7 @@ def _own_modules(graph: Graph, masks: Mapping[str, Tensor]) -> dict[str, str]:
 def _rewrite(graph: Graph, node: fx.Node, masks: Mapping[str, Tensor]) -> None:
     """Replace one node by a module call, or by nothing, where that means the same."""
     module = graph.of(node)
-    if isinstance(module, nn.Identity | _DropoutNd):
+    if isinstance(module, nn.Identity | _DropoutNd) and not observed(module):
         return graph.remove(node, node.args[0])  # type: ignore[arg-type]
     if node.target is torch._assert:
         return graph.module.graph.erase_node(node)

@@ -45,6 +45,8 @@ class FrozenLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The layer, with its ReLU, on (..., features) or maps."""
         linear, lifted = len(self.shape) == 2, len(self.shape) == 3
+        if not linear and x.dim() == len(self.shape) - 1:
+            return self.forward(x[None])[0]
         given = x.reshape(-1, x.shape[-1]) if linear and x.dim() != 2 else x[..., None, :] if lifted else x
         y = self._compute(given)
         if linear and x.dim() != 2:
@@ -67,6 +69,7 @@ def compute(
 ) -> Tensor:
     """The layer on features or maps: lanes are pixels of few samples, or many samples; the result lies as suits these."""
     geometry = Geometry.from_numbers(numbers)
+    _check_input(x, values, shape, geometry.groups)
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
     size = (tuple(shape), geometry, rows, cols)
     if x.shape[0] < FEW and fits(*size):
@@ -76,6 +79,15 @@ def compute(
     y = empty_chwn(_output_shape(x, shape, geometry), x)
     native.call("forward", x.dtype, plan, to_chwn(x), values, None, 0, values, bias, y, x.shape[0], False)
     return y.relu_() if relu else y
+
+
+def _check_input(x: Tensor, values: Tensor, shape: list[int], groups: int) -> None:
+    """Kernels read as much memory as the layer's shape says, in the weights' precision."""
+    if x.dim() != (2 if len(shape) == 2 else 4) or x.shape[1] != shape[1] * groups:
+        what = "features" if len(shape) == 2 else "channels"
+        raise ValueError(f"the layer reads {shape[1] * groups} {what}, got a tensor of shape {tuple(x.shape)}")
+    if x.dtype != values.dtype:
+        raise TypeError(f"the layer has weights in {values.dtype}, got {x.dtype}")
 
 
 _lock = threading.Lock()

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from regrow.shipping.fold import scale_shift
-from regrow.shipping.graph import ADDITIONS, LAYERS, NORMS, Graph, flattens, is_flat
+from regrow.shipping.graph import ADDITIONS, LAYERS, NORMS, Graph, flattens, is_flat, observed
 
 _ELEMENTWISE = (
     nn.ReLU,
@@ -110,6 +110,8 @@ def _averages_inside(pool: nn.AvgPool1d | nn.AvgPool2d) -> bool:
 def _step(graph: Graph, node: fx.Node, steps: dict[fx.Node, Step]) -> Step:
     opaque = Step(node, "opaque", sources=tuple(node.all_input_nodes))
     module = graph.of(node)
+    if module is not None and observed(module):
+        return opaque
     if isinstance(module, LAYERS):
         return _layer(graph, node, module) or opaque
     sources = tuple(node.all_input_nodes)
