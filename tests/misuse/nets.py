@@ -46,7 +46,7 @@ def conv_net(rng):
                 [
                     nn.Conv2d(channels, channels, 3, padding=1),
                     nn.BatchNorm2d(channels, momentum=rng.choice([0.1, None]), affine=rng.random() < 0.7),
-                    nn.ReLU(inplace=rng.random() < 0.5),
+                    nn.ReLU(inplace=rng.random() < 0.5 and not _ends_rectified(modules[-1])),
                     nn.MaxPool2d(2, ceil_mode=rng.random() < 0.5),
                     nn.AvgPool2d(2),
                     Block(channels, rng.random() < 0.5),
@@ -54,6 +54,11 @@ def conv_net(rng):
             )
         )
     return nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 4)), (3, size, size)
+
+
+def _ends_rectified(module):
+    """Whether torch keeps this module's output for its backward pass, and refuses one that was written to."""
+    return isinstance(module, (nn.ReLU, Block))
 
 
 class UNet(nn.Module):

@@ -15,15 +15,23 @@ def run(deadline, first):
     counts = {"nets": 0, "layers": 0, "same": 0, "traced": 0, "wrong": 0}
     while time.monotonic() < deadline:
         seed = FIRST + first + counts["nets"]
-        verdict = judged(seed)
-        counts[verdict] += 1
-        if verdict == "wrong":
-            print(f"nets: network {seed} differs: tests.misuse.nets.judged({seed})")
+        try:
+            verdict = judged(seed)
+            counts[verdict] += 1
+            if verdict == "wrong":
+                print(f"nets: network {seed} differs: tests.misuse.nets.judged({seed})", flush=True)
+        except Exception as error:
+            failed(counts, f"network {seed}: tests.misuse.nets.judged({seed}): {error!r}")
         try:
             check_case(seed)
-        except AssertionError as error:
-            counts["wrong"] += 1
-            print(f"nets: layer {seed} differs: tests.execution.bounds.check_case({seed}): {error}")
+        except Exception as error:
+            failed(counts, f"layer {seed}: tests.execution.bounds.check_case({seed}): {error!r}")
         counts["nets"] += 1
         counts["layers"] += 1
     return counts
+
+
+def failed(counts, what):
+    """One that differs, or could not be computed at all: the search goes on."""
+    counts["wrong"] += 1
+    print(f"nets: {what}", flush=True)
