@@ -46,6 +46,9 @@ VARIANTS = [
     ("targeted-dropout", {"ramp": 0.0}),
     ("soft-weight-sharing", {"dense_share": 0.1, "budget": "exact", "finetune_steps": 4}),
     ("bayesian-compression", {"budget": "exact", "finetune_steps": 2}),
+    ("bayesian-compression", {"prior": "horseshoe"}),
+    ("l-obs", {"updates": "summed"}),
+    ("nest", {"width": 0.5}),
 ]
 
 
@@ -232,6 +235,19 @@ def test_a_broken_method_is_caught_by_its_check(name):
     check = getattr(checks, name)
     with pytest.raises(ConformanceError, match=f"method 'own' fails\n  {name}"):
         check_method(BROKEN[name], checks=[check])
+
+
+@pytest.mark.parametrize(
+    ("piece", "weighting"),
+    [
+        ("train", {"train": lambda layer: WrongSlope.apply(layer.theta)}),
+        ("penalty", {"penalty": lambda layers: WrongSlope.apply(layers[0].theta).square().sum()}),
+        ("product", {"product": lambda call: call.multiply(call.x, WrongSlope.apply(call.trained.theta), call.bias)}),
+    ],
+)
+def test_a_wrong_derivative_of_any_piece_is_caught(piece, weighting):
+    with pytest.raises(ConformanceError, match=f"the {piece} of layer"):
+        check_method(sound_weighting(**weighting), checks=[checks.check_derivatives])
 
 
 def test_a_wrong_number_of_first_weights_is_caught():

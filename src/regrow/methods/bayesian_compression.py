@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from regrow.methods import options
 from regrow.methods.horseshoe import HORSESHOE
 from regrow.methods.method import Method
 from regrow.methods.scales import JEFFREYS, Scale, group_divergence, near, product
-from regrow.methods.units import read_units
+from regrow.methods.units import as_read
 from regrow.topology.initial import Setup, everything
 from regrow.topology.outcome import Outcome
 from regrow.topology.schedule import When
@@ -30,6 +31,7 @@ def method(
     strength: float = 1.0,
     prior: Literal["jeffreys", "horseshoe"] = "jeffreys",
     threshold: float | Sequence[float] | None = None,
+    noise_lr: float | None = None,
     budget: Literal["outcome", "exact"] = "outcome",
     finetune_steps: int = 0,
 ) -> Method:
@@ -50,10 +52,12 @@ def method(
         prior: ``jeffreys`` or ``horseshoe``.
         threshold: of the noise, one number or one per layer; read it off the gap in the histogram. Default: -3, and 3 with a horseshoe.
             Theirs: -2.8, -3, -5 (jeffreys).
+        noise_lr: learning rate of z and of all variances, which follows the weights' schedule; None is the weights' own.
         budget, finetune_steps: ``exact`` cuts to the budget by the noise so many steps before the end, and trains on with fixed masks.
     """
     options.at_least("strength", strength, 0)
     options.one_of("prior", prior, _SCALES)
+    options.rate("noise_lr", noise_lr)
     scale, limits = _SCALES[prior], _THRESHOLDS[prior] if threshold is None else threshold
 
     def first(setup: Setup) -> list[Tensor]:
@@ -71,7 +75,7 @@ def method(
         found = scale.noise({name: value.detach() for name, value in layer.side.items()})
         return (limit - found).expand(layer.mask.shape)
 
-    outcome = Outcome(margin, finetune_steps=options.finetune(budget, finetune_steps))
+    outcome = Outcome(margin, finetune_steps=options.finetune(budget, finetune_steps), together=as_read)
     return Method(
         name="bayesian-compression",
         paper="Louizos et al.",
@@ -79,7 +83,7 @@ def method(
         summary="learn the noise of whole units; those that drown in it go with all their weights",
         initial=first,
         weighting=Weighting(
-            side=lambda layer: _posterior(layer, scale),
+            side=lambda layer: _posterior(layer, scale, noise_lr),
             show=lambda layer: layer.theta * scale.mean(layer.side),
             product=lambda call: product(call, scale),
             penalty=penalty,
@@ -88,7 +92,7 @@ def method(
             samples=True,
         ),
         outcome=outcome,
-        rewire=lambda update: read_units(update, outcome.rewire(update)),
+        rewire=outcome.rewire,
         when=When(1, journal_every=100),
         rate_needs_steps=False,
         budget="outcome",
@@ -96,8 +100,9 @@ def method(
     )
 
 
-def _posterior(layer: Trained, scale: Scale) -> dict[str, Side]:
-    return {**scale.first(layer), "logvar": near(layer, -9.0, layer.theta.shape, "logvar")}
+def _posterior(layer: Trained, scale: Scale, lr: float | None) -> dict[str, Side]:
+    found = {**scale.first(layer), "logvar": near(layer, -9.0, layer.theta.shape, "logvar")}
+    return {name: replace(side, lr=lr) for name, side in found.items()}
 
 
 def _clamp(layer: Trained) -> None:

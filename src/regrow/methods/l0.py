@@ -13,6 +13,7 @@ from regrow import randomness
 from regrow.methods import options
 from regrow.methods.hard_concrete import CLOSED, gate, open_probability, rest_gate
 from regrow.methods.method import Method
+from regrow.methods.units import as_read
 from regrow.topology.initial import everything
 from regrow.topology.outcome import Outcome
 from regrow.topology.schedule import When, constant
@@ -28,6 +29,7 @@ def method(
     gates: Literal["unit", "weight"] = "unit",
     drop: float = 0.5,
     input_drop: float = 0.2,
+    gate_lr: float | None = None,
     budget: Literal["outcome", "exact"] = "outcome",
     finetune_steps: int = 0,
 ) -> Method:
@@ -38,7 +40,7 @@ def method(
         s = sig((log u - log(1 - u) + log_alpha)/beta),   z = clip(s (zeta - gamma) + gamma, 0, 1)
         P(z != 0) = sig(log_alpha - beta log(-gamma/zeta))
         loss + 1/N sum over gates P(z != 0) (lambda |group| + decay/2 ||w_group||^2)
-        evaluation: z = clip(sig(log_alpha)(zeta - gamma) + gamma, 0, 1), multiplied into w
+        evaluation: z = clip(sig(log_alpha)(zeta - gamma) + gamma, 0, 1), multiplied into w; a unit whose outputs nobody reads goes too
 
     beta 2/3, gamma -0.1, zeta 1.1. log_alpha starts at N(log((1 - r)/r), 0.01) and stays within +-log 100.
 
@@ -47,6 +49,7 @@ def method(
         decay: weight decay inside the penalty; the optimizer's own must be 0.
         gates: one per unit, or per weight.
         drop, input_drop: r, and that of a linear first layer.
+        gate_lr: learning rate of log_alpha, which follows the weights' schedule; None is the weights' own.
         budget, finetune_steps: ``exact`` cuts to the budget by log_alpha so many steps before the end, and trains on with fixed masks.
     """
     options.at_least("strength", strength, 0)
@@ -55,6 +58,8 @@ def method(
     for name, rate in (("drop", drop), ("input_drop", input_drop)):
         options.within(name, rate, 0, 1, open_low=True, open_high=True)
 
+    options.rate("gate_lr", gate_lr)
+
     def opened(layer: Trained) -> dict[str, Side]:
         first = layer.index == 0 and isinstance(layer.layer.module, nn.Linear)
         rate = input_drop if first else drop
@@ -62,12 +67,13 @@ def method(
         kind = torch.promote_types(layer.theta.dtype, torch.float32)
         like = torch.empty(shape, dtype=kind, device=layer.theta.device)
         drawn = randomness.normal(like, layer.rng("gates", layer.index))
-        return {"log_alpha": Side(drawn * 0.01 + math.log((1 - rate) / rate))}
+        return {"log_alpha": Side(drawn * 0.01 + math.log((1 - rate) / rate), lr=gate_lr)}
 
     def penalty(layers: Sequence[Trained]) -> Tensor:
         return torch.stack([expected(layer, strength, decay) for layer in layers]).sum()
 
-    outcome = Outcome(_log_alpha, constant(CLOSED), finetune_steps=options.finetune(budget, finetune_steps))
+    steps, read = options.finetune(budget, finetune_steps), as_read if gates == "unit" else None
+    outcome = Outcome(_log_alpha, constant(CLOSED), finetune_steps=steps, together=read)
     return Method(
         name="l0",
         paper="Louizos et al.",

@@ -53,8 +53,7 @@ def method(
     options.one_of("select", select, ("layer", "global"))
     options.within("threshold", threshold, 0, 1, open_low=True, open_high=True)
     options.at_least("penalty", penalty, 0)
-    if score_lr is not None:
-        options.above("score_lr", score_lr, 0)
+    options.rate("score_lr", score_lr)
     steps = options.finetune(budget, finetune_steps)
     if budget == "exact" and not soft:
         raise ConfigurationError(

@@ -29,6 +29,12 @@ def above(name: str, value: float, low: float) -> None:
         raise ConfigurationError(f"{name} must be larger than {low:g}, got {value!r}")
 
 
+def rate(name: str, value: float | None) -> None:
+    """Refuse a learning rate that is not positive; None is another's."""
+    if value is not None:
+        above(name, value, 0)
+
+
 def ordered(first: str, low: float, second: str, high: float) -> None:
     """Refuse a begin that does not lie before its end, both shares of the run."""
     within(first, low, 0, 1)

@@ -8,10 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from regrow.topology.cycle import Change, to_masks
 from regrow.topology.score import magnitude
-from regrow.topology.select import largest
-from regrow.topology.view import LayerView, Update
+from regrow.topology.view import LayerView
 
 
 def largest_of_units(layer: LayerView, count: int) -> Tensor:
@@ -37,15 +35,14 @@ def junctions(layers: Sequence[LayerView]) -> list[int]:
     ]
 
 
-def read_units(update: Update, change: Change) -> Change:
-    """Without the weights of units that the next layer, if it is linear, reads nothing of."""
-    masks = [mask.clone() for mask in change.masks]
-    for place, (layer, following) in enumerate(zip(update.layers, update.layers[1:], strict=False)):
+def as_read(layers: Sequence[LayerView], scores: list[Tensor]) -> list[Tensor]:
+    """Scores of weights no better than what the next layer, if it is linear, reads of their unit: nobody misses the others."""
+    found = list(scores)
+    for place in reversed(range(len(layers) - 1)):
+        layer, following = layers[place], layers[place + 1]
         outputs, inputs = layer.mask.shape[layer.output_dim], following.mask.shape[-1]
         wide_enough = inputs == outputs if layer.mask.ndim == 2 else inputs % outputs == 0
-        if following.index != layer.index + 1 or following.mask.ndim != 2 or not wide_enough:
-            continue
-        read = masks[place + 1].any(0).view(outputs, -1).any(1)
-        kept = layer.from_units(layer.units(masks[place]) & read[:, None])
-        masks[place] = kept if bool(kept.any()) else largest(masks[place].float(), 1, torch.ones_like(kept))
-    return to_masks(update, masks)
+        if following.index == layer.index + 1 and following.mask.ndim == 2 and wide_enough:
+            read = found[place + 1].amax(0).view(outputs, -1).amax(1)
+            found[place] = layer.from_units(layer.units(found[place]).minimum(read[:, None]))
+    return found

@@ -26,6 +26,7 @@ def method(
     warm_up: tuple[float, float] = (0.025, 0.1),
     log_sigma2: float = -10.0,
     threshold: float = 3.0,
+    noise_lr: float | None = None,
     budget: Literal["outcome", "exact"] = "outcome",
     finetune_steps: int = 0,
 ) -> Method:
@@ -44,6 +45,7 @@ def method(
         warm_up: where rw begins and ends to rise, as shares of the run (theirs: epochs 5 and 20 of 200).
         log_sigma2: its first value.
         threshold: of log_alpha; 3 is a dropout rate of 0.953.
+        noise_lr: learning rate of log_sigma2, which follows the weights' schedule; None is the weights' own.
         budget, finetune_steps: ``exact`` cuts to the budget by -log_alpha so many steps before the end, and trains on with fixed masks.
     """
     options.at_least("strength", strength, 0)
@@ -51,9 +53,11 @@ def method(
         options.stages("warm_up", warm_up)
     options.ordered("warm_up[0]", warm_up[0], "warm_up[1]", warm_up[1])
 
+    options.rate("noise_lr", noise_lr)
+
     def noise(layer: Trained) -> dict[str, Side]:
         kind = torch.promote_types(layer.theta.dtype, torch.float32)
-        return {"log_sigma2": Side(torch.full_like(layer.theta, log_sigma2, dtype=kind))}
+        return {"log_sigma2": Side(torch.full_like(layer.theta, log_sigma2, dtype=kind), lr=noise_lr)}
 
     def penalty(layers: Sequence[Trained]) -> Tensor:
         done = (layers[0].progress - warm_up[0]) / (warm_up[1] - warm_up[0])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from regrow.marks import count_of
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.schedule import Curve, constant
 from regrow.topology.score import Score, scores_of
 from regrow.topology.select import largest, largest_overall
-from regrow.topology.view import Update
+from regrow.topology.view import LayerView, Update
 
 _ZERO = constant(0.0)
 
@@ -23,6 +25,8 @@ class Outcome:
 
     In every layer at least one stays, and more than the share ``least``.
 
+    ``together``, where layers depend on each other, makes of all layers' scores those that count.
+
     With ``finetune_steps`` the run is cut to its budget by the score so many steps before its end, and goes on with fixed masks.
     """
 
@@ -30,6 +34,7 @@ class Outcome:
     threshold: Curve = _ZERO
     least: float = 0.0
     finetune_steps: int | None = None
+    together: Callable[[Sequence[LayerView], list[Tensor]], list[Tensor]] | None = None
 
     @property
     def exact(self) -> bool:
@@ -43,8 +48,7 @@ class Outcome:
     def rewire(self, update: Update) -> Change:
         """The weights that score above the threshold now."""
         masks, border = [], self.threshold(update.progress)
-        for layer in update.layers:
-            scores = scores_of(self.score, layer)
+        for layer, scores in zip(update.layers, self._scores(update), strict=True):
             above = scores > border
             least = math.floor(self.least * layer.numel) + 1
             masks.append(above if count_of(above) >= least else largest(scores, least, torch.ones_like(above)))
@@ -52,8 +56,12 @@ class Outcome:
 
     def cut(self, update: Update) -> Change:
         """The best ``sum(update.targets)`` weights of the whole network, at least one in every layer."""
-        scores = [scores_of(self.score, layer) for layer in update.layers]
+        scores = self._scores(update)
         every = [torch.ones_like(layer.mask) for layer in update.layers]
         firsts = [largest(score, 1, among) for score, among in zip(scores, every, strict=True)]
         rest = largest_overall(scores, sum(update.targets or []) - len(firsts), [~first for first in firsts])
         return to_masks(update, [first | more for first, more in zip(firsts, rest, strict=True)])
+
+    def _scores(self, update: Update) -> list[Tensor]:
+        scores = [scores_of(self.score, layer) for layer in update.layers]
+        return scores if self.together is None else self.together(update.layers, scores)
