@@ -42,19 +42,24 @@ def log_likelihood(weights: Tensor, means: Tensor, gam: Tensor, log_pi: Tensor) 
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """Its gradients need sums of responsibilities only, which are matrix products: [weights, components] is gone over once."""
+    """Scores are quadratic in w, and gradients need sums of responsibilities only: matrix products, and one exponential of each score."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, means: Tensor, gam: Tensor, log_pi: Tensor) -> Tensor:
         precision = gam.exp()
+        constant = log_pi + 0.5 * (gam - _LOG_2PI) - 0.5 * precision * means.square()
+        curves = torch.stack([constant, precision * means, -0.5 * precision])
+        sides = torch.stack([torch.ones_like(means), precision * means, precision], dim=1)
         total, moments, pulls = weights.new_zeros(()), weights.new_zeros(3, len(means)), []
         for chunk in weights.flatten().split(_CHUNK):
-            scores = log_densities(chunk, means, gam, log_pi)
-            sums = scores.logsumexp(1)
-            shares = (scores - sums[:, None]).exp_()
-            total += sums.sum()
-            moments += torch.stack([torch.ones_like(chunk), chunk, chunk.square()]) @ shares
-            pulls.append(shares @ (precision * means) - chunk * (shares @ precision))
+            powers = torch.stack([torch.ones_like(chunk), chunk, chunk.square()])
+            scores = powers.T @ curves
+            highest = scores.amax(1, keepdim=True)
+            parts = scores.sub_(highest).exp_()
+            mass, pulled, stiff = (parts @ sides).T
+            total += (mass.log() + highest[:, 0]).sum()
+            moments += (powers / mass) @ parts
+            pulls.append((pulled - chunk * stiff) / mass)
         ctx.save_for_backward(torch.cat(pulls).view_as(weights), means, precision, moments)
         return total
 
