@@ -22,7 +22,7 @@ from regrow.identity import agree, identity_of
 from regrow.methods import METHODS, Method, build
 from regrow.methods.fitness import check_weighting
 from regrow.ranks import Ranks
-from regrow.scope import Decision, Rule, Scope, choose, uncovered
+from regrow.scope import Decision, Rule, Scope, choose, uncovered, unwrap
 from regrow.settings import DEFAULT_STRIDE, Settings
 from regrow.start import Start, check_start, density_of_zeros, warn_of_trained
 from regrow.topology.redistribute import Share
@@ -32,6 +32,7 @@ from regrow.uses import uses_per_weight
 
 DEFAULT_INTERVAL = 500
 """Steps between topology updates where neither ``update_every`` nor ``steps_per_epoch`` is given."""
+_CUT = "let it be cut to a budget with budget='exact' and finetune_steps=<steps with fixed masks at the end>"
 
 
 def sparsify(
@@ -133,6 +134,8 @@ def sparsify(
     )
     _check_together(settings, calibration, costs, execution)
     check_weighting(settings, inner, layers, execution)
+    if recipe.fits is not None:
+        recipe.fits(unwrap(model), layers)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
         return _begun(handle, costs, calibration, execution, native_step)
@@ -219,8 +222,8 @@ def _density(method: Method, density: float | None, layers: Sequence[Any], start
     if method.outcome is not None and not method.outcome.exact:
         if density is not None:
             raise ConfigurationError(
-                f"the density of method {method.name!r} is an outcome of its training: leave density out, or let it be cut to a budget "
-                "with budget='exact' and finetune_steps=<steps with fixed masks at the end>"
+                f"the density of method {method.name!r} is an outcome of its training: leave density out, or "
+                + (method.outcome.remedy or _CUT)
             )
         return 1.0
     if density is None:

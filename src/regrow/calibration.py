@@ -17,6 +17,7 @@ from regrow.uses import evaluation_mode
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Curvature = Literal["obd", "fisher", "empirical"]
+_WEIGHTED = (nn.Linear, nn.Conv2d)
 # Their derivative is 0 or 1, so that its square is itself.
 _PIECEWISE = (nn.ReLU, nn.MaxPool1d, nn.MaxPool2d, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.Identity)
 
@@ -57,17 +58,25 @@ def second_moments(
     return [_finite(average(sums[i] / counts[i]), layers[i].name) for i in range(len(layers))]
 
 
+def refuse_without_moments(layers: Sequence[Layer]) -> None:
+    """An error for a layer whose inputs have no second moment here."""
+    for layer in layers:
+        module = layer.module
+        plain = isinstance(module, nn.Conv2d) and module.groups == 1 and not isinstance(module.padding, str)
+        if not plain and not isinstance(module, nn.Linear):
+            raise UnsupportedError(
+                f"inputs of {layer.name}, a {type(module).__name__}, have no second moment here: linear layers and ungrouped 2-d "
+                f"convolutions with padding in numbers have one. Keep it dense with scope=Scope(dense=('{layer.name}',)), or choose "
+                "another method"
+            )
+
+
 def rows_of(module: nn.Module, x: Tensor) -> Tensor:
-    """A layer's inputs as a matrix [products, weights of a unit]."""
-    if isinstance(module, nn.Linear):
-        return x.reshape(-1, x.shape[-1])
-    if isinstance(module, nn.Conv2d) and module.groups == 1 and not isinstance(module.padding, str):
-        patches = nn.functional.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)
+    """The inputs of a linear layer or an ungrouped 2-d convolution as a matrix [products, weights of a unit]."""
+    if isinstance(module, nn.Conv2d):
+        patches = nn.functional.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)  # type: ignore[arg-type]
         return patches.movedim(1, 2).reshape(-1, patches.shape[1])
-    raise UnsupportedError(
-        f"inputs of {type(module).__name__} have no second moment here: linear layers and ungrouped 2-d convolutions have one; keep "
-        "others dense with scope=Scope(dense=...)"
-    )
+    return x.reshape(-1, x.shape[-1])
 
 
 def curvature(
@@ -148,18 +157,22 @@ def _plain() -> Iterator[None]:
     yield
 
 
-@contextmanager
-def _squared(model: nn.Module) -> Iterator[None]:
-    """Inside, backward passes of linear layers and convolutions have squared weights and inputs."""
-    weighted = []
+def refuse_unswept(model: nn.Module) -> None:
+    """An error for a network with a part that second derivatives are not swept through."""
     for name, module in model.named_modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            weighted.append(module)
-        elif not any(True for _ in module.children()) and not isinstance(module, _PIECEWISE):
+        inner = any(True for _ in module.children())
+        if not inner and not isinstance(module, (*_WEIGHTED, *_PIECEWISE)):
             raise UnsupportedError(
                 f"the sweep of second derivatives does not know {type(module).__name__} ({name}): say curvature='fisher', which takes "
                 "any network"
             )
+
+
+@contextmanager
+def _squared(model: nn.Module) -> Iterator[None]:
+    """Inside, backward passes of linear layers and convolutions have squared weights and inputs."""
+    refuse_unswept(model)
+    weighted = [module for module in model.modules() if isinstance(module, _WEIGHTED)]
     try:
         for module in weighted:
             module.forward = functools.partial(_Squared.run, module)  # type: ignore[method-assign]

@@ -8,7 +8,9 @@ import pytest
 from regrow.analysis.statistics import Summary
 from regrow.experiments.catalogue import EXPERIMENTS
 from regrow.experiments.figures import draw
+from regrow.experiments.points import NAMES
 from regrow.experiments.tables import Line
+from regrow.experiments.targets import COMPETITORS
 
 
 def lines(experiment, se=0.03):
@@ -53,6 +55,26 @@ def test_compression_has_a_log_axis_and_the_competitors(tmp_path, drawn):
     assert axes.get_xscale() == "log"
     assert "SNIP (Lee 2019)" in labels(drawn[0])
     assert "1" in [tick.get_text() for tick in axes.get_xticklabels()]
+
+
+def test_methods_have_one_entry_filled_where_run_and_open_where_published(tmp_path, drawn):
+    draw(EXPERIMENTS["mnist-compression"], lines(EXPERIMENTS["mnist-compression"]), tmp_path)
+    shown = labels(drawn[0])
+    assert shown.count("Optimal brain damage (LeCun 1989)") == 1
+    assert shown[-2:] == ["filled: run here, and 95% interval", "open: published"]
+    assert len(shown) == len(set(shown))
+    (axes,) = drawn[0].axes
+    single = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
+    published = [tuple(point) for line in single if line.get_mfc() == "white" for point in line.get_xydata()]
+    assert (8.0, 2.0) in published, "OBD's point of the paper"
+    assert (10.0, 1.8) in published, "L0's point, which the paper has not"
+
+
+def test_every_compression_method_of_the_experiment_has_a_name_in_the_figure():
+    cells = EXPERIMENTS["mnist-compression"].cells()
+    assert {cell.label for cell in cells} - {"dense", "sparse momentum"} <= set(NAMES)
+    known = {name for points in COMPETITORS.values() for name, *_ in points}
+    assert known - set(NAMES.values()) == {"SNIP (Lee 2019)", "Weights and connections (Han 2015)"}
 
 
 def test_momentum_099_is_left_out(tmp_path, drawn):

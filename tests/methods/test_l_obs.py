@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regrow
-from regrow.errors import ConfigurationError
+from regrow.errors import ConfigurationError, UnsupportedError
 from regrow.methods import surgeon
 
 
@@ -126,3 +126,27 @@ def test_missing_calibration_is_named():
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with pytest.raises(ConfigurationError, match="looks at data when it prunes: pass calibration="):
         regrow.sparsify(net, optimizer, "l-obs", density=0.5, steps=10)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv1d(2, 4, 3), nn.Conv2d(2, 4, 3, groups=2), nn.Conv2d(2, 4, 3, padding="same")]
+)
+def test_layers_without_moments_are_refused_at_the_start(layer):
+    net = nn.Sequential(layer, nn.ReLU())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    before = layer.weight.detach().clone()
+    with pytest.raises(
+        UnsupportedError, match=r"inputs of 0, a Conv.d, have no second moment .* scope=Scope\(dense=\('0',\)\)"
+    ):
+        regrow.sparsify(net, optimizer, "l-obs", density=0.5, steps=10, calibration=[(None, None)])
+    assert torch.equal(layer.weight, before)
+    regrow.sparsify(net, optimizer, "static", density=0.5)  # nothing was left behind
+
+
+def test_short_runs_have_updates_enough():
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    sparse = regrow.sparsify(
+        net, optimizer, "l-obs", density=0.5, steps=60, steps_per_epoch=60, calibration=[(None, None)]
+    )
+    assert sparse.settings.clock.every == 6

@@ -118,6 +118,15 @@ def test_a_neuron_wakes_with_weights_on_both_sides():
     raise AssertionError("no neuron woke with fan-in and fan-out at once")
 
 
+def test_connections_of_sleeping_neurons_do_not_grow():
+    _, _, seen = grow_with(0.4, grow_until=0.5)
+    for before, after in pairwise(seen[:9]):  # later there is no room left between those that are awake
+        for below, above in (("0", "2"), ("2", "4")):
+            slept = ~(before[below].any(1) | before[above].any(0))
+            half = slept & (after[below].any(1) ^ after[above].any(0))
+            assert not bool(half.any()), "a neuron wakes on both sides or not at all"
+
+
 def test_sleeping_neurons_need_data():
     net = a_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)

@@ -98,3 +98,12 @@ def test_the_least_salient_weights_of_all_layers_go():
     optimizer.step()
     assert sparse.masks["0"].tolist() == [[True, True], [True, True], [False, False]]
     assert sparse.masks["2"].tolist() == [[False, True, False], [False, True, False]]
+
+
+def test_a_network_that_cannot_be_swept_is_refused_at_the_start():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(UnsupportedError, match=r"does not know BatchNorm1d \(1\): say curvature='fisher'"):
+        regrow.sparsify(net, optimizer, "obd", density=0.5, steps=20, calibration=DATA)
+    sparse = regrow.sparsify(net, optimizer, "obd", density=0.5, steps=20, calibration=DATA, curvature="fisher")
+    assert sparse.settings.clock.every == 1

@@ -10,15 +10,14 @@ from typing import Any
 
 from regrow.analysis.statistics import Z95
 from regrow.experiments.experiment import DIVERGING_MOMENTUM, Cell, Experiment, split_label
+from regrow.experiments.points import NAMES, Point, published, scatter
 from regrow.experiments.tables import Line
-from regrow.experiments.targets import COMPETITORS
 from regrow.figure import blank, save
 
 ERROR = "test error (%), bars: 95% interval"
 _LOG_FROM = 5.0
 _TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _TITLE_WIDTH = 76
-_MARKERS = "xv^<>PX*hd8"
 
 
 # Line and marker of our curves: the first execution of a setting, the second, ...
@@ -62,30 +61,34 @@ def _collapsed(lines: Sequence[Line], cells: Sequence[Cell]) -> list[str]:
 def _size(experiment: Experiment, lines: Sequence[Line], cells: Sequence[Cell]) -> tuple[float, float]:
     if experiment.figure == "bars":
         return 7.5, 1.6 + 0.32 * len(_bar_rows(lines, cells))
-    return (9.5, 4.2) if experiment.figure == "sensitivity" else (8.5, 4.8)
-
-
-Point = tuple[str, float, float]
+    sizes = {"sensitivity": (9.5, 4.2), "compression": (10.0, 5.6)}
+    return sizes.get(experiment.figure, (8.5, 4.8))
 
 
 def _compression(figure: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
-    """Curves among the published points of other compression methods."""
-    _curves(figure, lines, cells, COMPETITORS.get(lines[0].cell.model, ()))
+    """Sparse momentum's curves among the points of other compression methods."""
+    points = [point for found in published(cells[0].model, cells).values() for point in found]
+    curves = [line for line in lines if line.cell.label not in NAMES]
+    others = [line for line in lines if line.cell.label in NAMES]
+    points += [(_density(line.cell), line.summary.mean) for line in others]
+    _curves(figure, curves, [cell for cell in cells if cell.label not in NAMES], points)
+    scatter(figure.axes[0], others, cells)
+    figure.legends.clear()
+    _legend(figure, figure.axes[0])
 
 
 def _curves(figure: Any, lines: Sequence[Line], cells: Sequence[Cell], points: Sequence[Point] = ()) -> None:
-    """Error over density; a dense result is a horizontal band."""
+    """Error over density; a dense result is a horizontal band. Axes have room for further ``points``."""
     axes = figure.subplots()
     thin, known = [line for line in lines if not line.cell.is_dense], _published(cells)
     densities = [line.cell.density for line in thin] + [cell.density for cell in known if not cell.is_dense]
-    _scale(axes.xaxis, [100 * density for density in densities] + [density for _, density, _ in points])
+    _scale(axes.xaxis, [100 * density for density in densities] + [density for density, _ in points])
     errors = [line.summary.mean for line in lines] + [cell.target.error for cell in known if cell.target]
-    _scale(axes.yaxis, errors + [error for _, _, error in points])
+    _scale(axes.yaxis, errors + [error for _, error in points])
     for number, label in enumerate(dict.fromkeys(cell.label for cell in cells if not cell.is_dense)):
         _ours(axes, [line for line in thin if line.cell.label == label], _density, f"C{number % 10}")
         _paper(axes, [cell for cell in known if cell.label == label], _density, label, f"C{number % 10}")
     _dense_bands(axes, [line for line in lines if line.cell.is_dense], [cell for cell in known if cell.is_dense])
-    _competitors(axes, points)
     axes.set_xlabel("weights (%)")
     axes.set_ylabel(ERROR)
     axes.grid(alpha=0.25)
@@ -96,15 +99,6 @@ def _published(cells: Sequence[Cell]) -> list[Cell]:
     """The cells with a value of the paper; of two readings of one setting the first, lest its curve hide itself."""
     known = {(cell.density, cell.target): cell for cell in reversed(cells) if cell.target}
     return list(reversed(known.values()))
-
-
-def _competitors(axes: Any, points: Sequence[Point]) -> None:
-    """The compression methods of the paper's figure, above the curves, which some of them touch."""
-    for number, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
-        own = [(density, error) for other, density, error in points if other == name]
-        x, y = zip(*own, strict=True)
-        color = f"C{1 + number % 9}"
-        axes.plot(x, y, marker=_MARKERS[number % len(_MARKERS)], ls="", color=color, label=name, zorder=5)
 
 
 def _bar_rows(lines: Sequence[Line], cells: Sequence[Cell]) -> list[tuple[Cell, Line | None]]:
@@ -222,10 +216,10 @@ def _scale(axis: Any, values: Sequence[float]) -> None:
 
 
 def _legend(figure: Any, axes: Any) -> None:
-    """Beside the axes: our curves and the paper's, the dense network, single points."""
+    """Beside the axes: our curves and the paper's, the dense network, single points, what their filling means."""
     handles, labels = axes.get_legend_handles_labels()
-    curves = ("ours", "paper")
-    order = sorted(range(len(labels)), key=lambda i: (not labels[i].endswith(curves), labels[i].startswith("dense")))
+    curves, last = ("ours", "paper"), ("dense", "filled", "open")
+    order = sorted(range(len(labels)), key=lambda i: (not labels[i].endswith(curves), labels[i].startswith(last)))
     chosen = [handles[i] for i in order], [labels[i] for i in order]
     figure.legend(*chosen, loc="outside right upper", fontsize=7)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -38,39 +40,58 @@ def neuron(gradient: Tensor, share: float, signs: Tensor) -> tuple[Tensor, Tenso
     return (roots * gradient.sign()).sum(1), roots.sum(0)
 
 
-def nobody(update: Update) -> list[tuple[Tensor, Tensor]]:
-    """No weight comes in any layer."""
-    return [(torch.zeros_like(layer.mask), torch.zeros_like(wide(layer.weight))) for layer in update.layers]
+@dataclass(eq=False)
+class Waking:
+    """What neurons that wake bring to a layer: which weights, where they start, and where connections may grow beside them."""
+
+    born: Tensor
+    start: Tensor
+    room: Tensor
 
 
-def awaken(update: Update, width: float) -> list[tuple[Tensor, Tensor]]:
+def nobody(update: Update) -> list[Waking]:
+    """No neuron wakes, and none sleeps: connections may grow wherever they are missing."""
+    layers = update.layers
+    return [Waking(torch.zeros_like(v.mask), torch.zeros_like(wide(v.weight)), ~v.mask) for v in layers]
+
+
+def awaken(update: Update, width: float) -> list[Waking]:
     """Wake neurons until the share ``width`` of them is awake, on each side for at most a third of the weights that a layer may grow.
 
-    Returns which weights come in each layer, and where they start.
+    Connections of those that sleep on do not grow.
     """
-    woken = nobody(update)
-    rooms = [max(0, t - v.nnz) // 3 for v, t in zip(update.layers, update.targets or [], strict=True)]
-    pairs = {below: found for below in junctions(update.layers) if len(found := _sleeping(update.layers, below, width))}
+    woken, layers = nobody(update), update.layers
+    rooms = [max(0, t - v.nnz) // 3 for v, t in zip(layers, update.targets or [], strict=True)]
+    places = junctions(layers)
+    pairs = {below: found for below in places if len(found := _due(layers, below, width))}
     if pairs:
         source = update.source
-        sparse = [(source.layers[update.layers[p].index], source.layers[update.layers[p + 1].index]) for p in pairs]
+        sparse = [(source.layers[layers[p].index], source.layers[layers[p + 1].index]) for p in pairs]
         gradients = bridging_gradients(source.model, sparse, source.calibration, source.average)
         for (below, found), gradient in zip(pairs.items(), gradients, strict=True):
             inside, outside = rooms[below] // len(found), rooms[below + 1] // len(found)
             for unit in found if min(inside, outside) else []:
                 signs = torch.randint(0, 2, gradient.shape, generator=update.rng("bridge", below, unit)) * 2.0 - 1
                 psi, omega = neuron(gradient, _SHARE, signs.to(gradient))
-                (born, start), (reads, values) = woken[below], woken[below + 1]
-                born[unit], start[unit] = _fan(psi, inside, update.layers[below])
-                reads[:, unit], values[:, unit] = _fan(omega, outside, update.layers[below + 1])
+                first, second = woken[below], woken[below + 1]
+                first.born[unit], first.start[unit] = _fan(psi, inside, layers[below])
+                second.born[:, unit], second.start[:, unit] = _fan(omega, outside, layers[below + 1])
+    for below in places:
+        asleep = _asleep(layers, below) & ~woken[below].born.any(1)
+        woken[below].room &= ~asleep[:, None]
+        woken[below + 1].room &= ~asleep
     return woken
 
 
-def _sleeping(layers: list[LayerView], below: int, width: float) -> list[int]:
+def _asleep(layers: list[LayerView], below: int) -> Tensor:
+    return ~(layers[below].mask.any(1) | layers[below + 1].mask.any(0))
+
+
+def _due(layers: list[LayerView], below: int, width: float) -> list[int]:
     """The neurons without any weight that have to wake now."""
-    awake = layers[below].mask.any(1) | layers[below + 1].mask.any(0)
-    wanted = round(width * len(awake)) - int(awake.sum())
-    return (~awake).nonzero().flatten().tolist()[: max(0, wanted)]
+    asleep = _asleep(layers, below)
+    wanted = int(asleep.sum()) - round((1 - width) * len(asleep))
+    return asleep.nonzero().flatten().tolist()[: max(0, wanted)]
 
 
 def _fan(values: Tensor, count: int, layer: LayerView) -> tuple[Tensor, Tensor]:

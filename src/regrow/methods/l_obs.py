@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regrow.calibration import second_moments
+from regrow.calibration import refuse_without_moments, second_moments
 from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.methods.surgeon import exact, inverse, stale, summed
@@ -80,6 +80,7 @@ def method(
         when=When("epoch", at_least=updates_for_rounds(dense_share, until, rounds)),
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
+        fits=lambda model, layers: refuse_without_moments(layers),
         budget="schedule",
         sets_values=True,
         neutral={},

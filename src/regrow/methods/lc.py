@@ -19,6 +19,7 @@ from regrow.topology.score import wide
 from regrow.topology.view import Update
 from regrow.weighting import Trained, Weighting
 
+_REMEDY = "say form='constraint', which keeps one"
 _FORMS = ("constraint", "l0-penalty", "l1-penalty", "l1-ball")
 
 
@@ -74,7 +75,7 @@ def method(
         summary="train dense weights towards a compressed copy, compress them again, ever tighter",
         initial=everything,
         weighting=Weighting(show=_kept, train=lambda layer: layer.theta * 1.0, penalty=_distance),
-        outcome=None if exact else Outcome(lambda layer: wide(layer.weight).abs()),
+        outcome=None if exact else Outcome(lambda layer: wide(layer.weight).abs(), remedy=_REMEDY),
         rewire=compress,
         when=When("epoch", epochs=epochs, last=True),
         density=(lambda target: lambda progress: 1.0 if progress <= dense_share else target) if exact else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regrow.errors import ConfigurationError, unknown
 from regrow.scope import Layer
@@ -83,6 +83,7 @@ class Method:
         density, floor: turn the target density into a curve over the run, where the budget moves.
         budget: the rule that the number of weights follows.
         extra_memory: what it keeps beside the weights, in words.
+        fits: refuses a model, or layers, that it cannot take.
         calibration: whether first masks need a ``loss`` or an ``input``, or updates need ``batches``.
         fixed_counts: prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
         weighting: what is trained where that is more than the present weights.
@@ -115,6 +116,7 @@ class Method:
     budget: BudgetRule = "constant"
     extra_memory: str = "none"
     calibration: Literal["loss", "input", "batches", None] = None
+    fits: Callable[[nn.Module, Sequence[Layer]], None] | None = None
     fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
     own_density: float | None = None
     weighting: Weighting | None = None

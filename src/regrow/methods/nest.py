@@ -82,20 +82,24 @@ def up_and_down(seed: float, peak: float, target: float, grow_until: float, prun
     return density
 
 
-def grown_values(layer: LayerView, count: int, step: float, wakes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Which missing weights come, beside those of neurons that wake, and where they start."""
-    born = largest(gradient(layer), count, ~layer.mask if wakes is None else ~(layer.mask | wakes))
+def grown_values(layer: LayerView, count: int, step: float, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Which missing weights come, of those in ``room``, and where they start."""
+    born = largest(gradient(layer), count, ~layer.mask if room is None else room)
     return born, torch.where(born, -step * wide(layer.gradient), 0.0)
 
 
 def _synthesise(update: Update, step: float, awake: Curve | None) -> Change:
     masks, removed, grown, weights = [], [], [], []
     woken = nobody(update) if awake is None else awaken(update, awake(update.progress))
-    for layer, target, (wakes, value) in zip(update.layers, update.targets or [], woken, strict=True):
-        born, start = grown_values(layer, max(0, target - layer.nnz - count_of(wakes)), step, wakes)
+    for layer, target, waking in zip(update.layers, update.targets or [], woken, strict=True):
+        count = max(0, target - layer.nnz - count_of(waking.born))
+        free = ~(layer.mask | waking.born)
+        room = free & waking.room
+        born, start = grown_values(layer, count, step, room if count_of(room) >= count else free)
         gone = smallest(magnitude(layer), max(0, layer.nnz - target), layer.mask)
-        masks.append((layer.mask & ~gone) | born | wakes)
+        masks.append((layer.mask & ~gone) | born | waking.born)
         removed.append(gone)
-        grown.append(born | wakes)
-        weights.append(torch.where(wakes, value, torch.where(born, start, wide(layer.weight))) * masks[-1])
+        grown.append(born | waking.born)
+        value = torch.where(waking.born, waking.start, torch.where(born, start, wide(layer.weight)))
+        weights.append(value * masks[-1])
     return Change(masks, removed, grown, weights)

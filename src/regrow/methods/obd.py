@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from regrow.calibration import Curvature, curvature
+from regrow.calibration import Curvature, refuse_unswept
+from regrow.calibration import curvature as diagonal
 from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology.cycle import Change, to_masks
@@ -55,6 +56,7 @@ def method(
         when=When("epoch", at_least=updates_for_rounds(dense_share, until, rounds)),
         density=lambda target: in_rounds(target, dense_share, until, rounds),
         calibration="batches",
+        fits=(lambda model, layers: refuse_unswept(model)) if curvature == "obd" else None,
         budget="schedule",
         neutral={},
     )
@@ -66,7 +68,7 @@ def _damage(update: Update, kind: Curvature) -> Change:
         return to_masks(update, [layer.mask for layer in update.layers])
     source = update.source
     sparse = [source.layers[layer.index] for layer in update.layers]
-    found = curvature(kind, source.model, sparse, source.calibration, source.average)
+    found = diagonal(kind, source.model, sparse, source.calibration, source.average)
     scores = [0.5 * h * wide(layer.weight).square() for h, layer in zip(found, update.layers, strict=True)]
     gone = globally_smallest(update.layers, scores, count)
     return to_masks(update, [layer.mask & ~g for layer, g in zip(update.layers, gone, strict=True)])

@@ -25,6 +25,8 @@ class Outcome:
 
     In every layer at least one stays, and more than the share ``least``.
 
+    ``remedy`` says how else to get a budget, where the method has no ``budget="exact"``.
+
     ``together``, where layers depend on each other, makes of all layers' scores those that count.
 
     With ``finetune_steps`` the run is cut to its budget by the score so many steps before its end, and goes on with fixed masks.
@@ -35,6 +37,7 @@ class Outcome:
     least: float = 0.0
     finetune_steps: int | None = None
     together: Callable[[Sequence[LayerView], list[Tensor]], list[Tensor]] | None = None
+    remedy: str = ""
 
     @property
     def exact(self) -> bool:

@@ -18,8 +18,8 @@ def settle_density(config: Config, given: bool) -> Config:
         return config  # a saved configuration repeats it
     if given and method.outcome is not None:
         raise ConfigurationError(
-            f"the density of method {sparse.method!r} is an outcome of its training: leave density out, or cut it to a budget with "
-            "--option.budget exact --option.finetune_steps STEPS"
+            f"the density of method {sparse.method!r} is an outcome of its training: leave density out, or "
+            + (method.outcome.remedy or "cut it to a budget with --option.budget exact --option.finetune_steps STEPS")
         )
     if given:
         raise ConfigurationError(
