@@ -3,7 +3,8 @@
     python results/show.py          # after new runs
     python results/show.py --check  # exit code 1 if a table is not what the rows say
 
-A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models. `probes *` is the table of single
+A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models, `MODEL:curves` and
+`MODEL:others` the two parts of figure 1. `probes *` is the table of single
 changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
 (`results/stability/stability.toml`); `EXPERIMENT/ANALYSIS *` is what
 `regrow reproduce` wrote as an analysis of an experiment; `speed:ISA DENSITIES` (in percent, `5,10,goals`), `speed:ISA masks` and
@@ -21,6 +22,7 @@ from pathlib import Path
 from regrow.analysis.statistics import summarise
 from regrow.bench import summary
 from regrow.experiments.catalogue import find
+from regrow.experiments.points import NAMES
 from regrow.experiments.rows import learned, read_runs
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
 
@@ -53,7 +55,10 @@ def table(experiment: str, model: str) -> str:
         records = HOME.parent / "benchmarks" / "results" / experiment.removeprefix("speed:")
         own = {"masks": summary.masks, "overhead": summary.overhead}
         return own[model](records) if model in own else summary.table(records, model)
+    model, _, part = model.partition(":")
     cells = find(experiment).chosen(None if model == "*" else model, None, None)
+    if part:
+        cells = [cell for cell in cells if (cell.label in NAMES) == (part == "others")]
     lines = table_from_rows(cells, read_runs(HOME / experiment / "runs.csv"))
     return markdown(HEADER, [_row(line) for line in lines])
 

@@ -23,7 +23,7 @@ def test_the_list_fits_80_columns(fake, capsys, monkeypatch):
     assert max(map(len, out.splitlines())) <= 80
     for name in EXPERIMENTS:
         assert f" {name} " in out
-    assert "40 x 10" in out
+    assert "41 x 10" in out
     assert "…" not in out
     assert "at most" in out
 

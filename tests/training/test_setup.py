@@ -7,9 +7,13 @@ from regrow import presets
 from regrow.config import override
 from regrow.data import DataError
 from regrow.errors import ConfigurationError
+from regrow.methods import build
+from regrow.published import suited
+from regrow.training.density import settle_density
+from regrow.training.optimisation import build_optimizer
 from regrow.training.plan import plan_of
 from regrow.training.processes import Processes
-from regrow.training.setup import assemble, build_model, create_model, load_split
+from regrow.training.setup import assemble, build_model, create_model, load_split, sparsify_as_configured
 from tests.training import tiny
 
 
@@ -119,3 +123,24 @@ def test_a_configuration_cannot_make_timm_load_files(option):
     config = tiny.config("unused", model="timm:resnet18", model_options={option: "/somewhere"})
     with pytest.raises(ConfigurationError, match=rf"model_options\.{option} makes timm load a file"):
         create_model(config, {})
+
+
+COMPRESSION = (
+    "obd", "l-obs", "dns", "variational-dropout", "l0", "soft-weight-sharing", "lc", "nest", "targeted-dropout", "bayesian-compression",
+    "movement", "str",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("method", COMPRESSION)
+def test_compression_methods_fit_into_few_epochs(method, epochs):
+    """`regrow train mnist-lenet300 --method NAME --epochs N` begins, and its schedule arrives."""
+    config = override(presets.find("mnist-lenet300"), {"sparse.method": method, "epochs": str(epochs)})
+    config = settle_density(suited(config, ())[0], given=False)
+    network = create_model(config, {})
+    handle = sparsify_as_configured(
+        config, build(method, {}), network, build_optimizer(network, config), 540, calibration=list, samples=54_000
+    )
+    clock = handle.settings.clock
+    last = clock.progress(clock.last_due())
+    assert handle.settings.density_at(last) == pytest.approx(config.sparse.density)
