@@ -25,11 +25,20 @@ def test_border_and_masks_of_the_vector():
         optimizer.step()
         return next(iter(sparse.masks.values())).int().flatten().tolist()
 
+    assert (float(THETA.abs().mean()), float(THETA.abs().std(correction=0))) == pytest.approx(
+        (0.413333, 0.274449), abs=1e-6
+    )
     assert step() == [0, 1, 0, 1, 1, 1]
     assert float(sparse.network.layer_memory[0]["border"]) == pytest.approx(0.276109, abs=1e-6)
     sparse.parameters[0].theta.copy_(LATER)
     assert step() == [1, 1, 0, 1, 1, 0]
     assert float(sparse.network.layer_memory[0]["border"]) == pytest.approx(0.276109, abs=1e-6), "b is found once"
+
+
+def test_limits_of_the_vector():
+    border, both = torch.tensor(0.276109), torch.tensor([True, True])
+    assert operate(torch.tensor([0.248498 - 1e-6, 0.248498 + 1e-6]), both, border).tolist() == [False, True]
+    assert operate(torch.tensor([0.303720 - 1e-6, 0.303720 + 1e-6]), ~both, border).tolist() == [False, True]
 
 
 def test_weights_between_the_limits_keep_their_state():

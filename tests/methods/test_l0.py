@@ -30,6 +30,12 @@ def test_probabilities_and_gates_of_evaluation():
     assert float(rest_gate(near(CLOSED))) == pytest.approx(0, abs=1e-12)
 
 
+def test_the_gate_of_evaluation_is_not_the_mean_of_drawn_ones():
+    u = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000
+    means = [float(gate(near(log_alpha), u).mean()) for log_alpha in (-1, 1)]
+    assert means == pytest.approx([0.293, 0.707], abs=5e-4)
+
+
 def test_penalty_of_the_vector():
     layer = nn.Linear(3, 2)
     theta = near(0.5, -1, 0.2, 0.1, 1, 2).view(3, 2).T.contiguous()

@@ -32,6 +32,7 @@ def test_saliencies_of_the_vector():
 def test_the_first_removal_of_the_vector(remove):
     new, gone = remove(W, INVERSE, 1, 3)
     assert torch.allclose(new, near(0, -0.793478, 2.217391).view(1, 3), atol=1e-6)
+    assert torch.allclose((new - W)[0], near(-0.5, 0.206522, 0.217391), atol=1e-6)
     assert gone.tolist() == [[True, False, False]]
 
 
@@ -48,6 +49,9 @@ def test_the_second_removal_differs():
     assert gone.tolist() == [[True, True, False]]
     costs, order = surgeon._sequence(W, INVERSE, 3)
     assert order[0, :2].tolist() == [0, 1]
+    renewed = surgeon.inverse(H[1:, 1:], 0.0)
+    first = near(-0.793478, 2.217391).view(1, 2)
+    assert torch.allclose(surgeon.saliencies(first, renewed), near(0.289620, 1.130870), atol=1e-6)
     assert torch.allclose(costs[0, :2], near(0.207880, 0.289620), atol=1e-6)
     assert float(costs[0, :2].sum()) == pytest.approx(error(exact), abs=1e-6)
 

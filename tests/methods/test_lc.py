@@ -56,6 +56,8 @@ def test_the_toy_problem_ends_where_computed():
     gap = found - W0
     assert float(0.5 * gap @ A @ gap) == pytest.approx(0.2178, abs=1e-4)
     assert torch.allclose(toy(False), near(1.667605, 0, 0), atol=1e-5)
+    direct = keep_largest([W0], 1)[0] - W0
+    assert float(0.5 * direct @ A @ direct) == pytest.approx(0.477, abs=1e-3)
 
 
 def test_training_has_dense_weights_and_evaluation_the_compressed_copy():

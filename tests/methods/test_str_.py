@@ -34,6 +34,7 @@ def test_vector_at_minus_two():
     shown, gradient, slope, _ = stepped(-2.0)
     assert torch.allclose(shown, near([0.180797, 0, 0.000797, -0.280797]), atol=1e-6)
     assert torch.allclose(gradient, near([1.0, 0.0, -1.0, 0.5]))
+    assert float(W[0] - shown[0]) == pytest.approx(0.119203, abs=1e-6)
     assert slope == pytest.approx(0.052497, abs=1e-6)
 
 

@@ -43,4 +43,7 @@ def test_the_command_gives_the_configuration_back(changes):
 
 
 def test_how_often_to_save_is_left_out():
-    assert command(replace(PRESETS["mnist-lenet5"], keep_checkpoints=9)) == "regrow train mnist-lenet5 --sparse.execution masked"
+    assert (
+        command(replace(PRESETS["mnist-lenet5"], keep_checkpoints=9))
+        == "regrow train mnist-lenet5 --sparse.execution masked"
+    )
