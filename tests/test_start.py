@@ -214,6 +214,37 @@ def test_weights_loaded_before_sparsify_are_refused_with_the_state_loaded_after(
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), fresh.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("execution", ["masked", "sparse"])
+def test_weights_loaded_before_sparsify_are_not_evaluated_with_the_state_loaded_after(execution):
+    model, optimizer, handle = sparse_run()
+    train(model, optimizer, batches(6))
+    saved, (x, _) = copy.deepcopy((model.state_dict(), handle.state_dict())), batches(1)[0]
+    fresh = small_net()
+    fresh.load_state_dict(saved[0])
+    arguments = {"density": 0.3, "steps": 40, "update_every": 4, "start": "random", "execution": execution}
+    sparse = regrow.sparsify(fresh, sgd(fresh), **arguments)
+    sparse.load_state_dict(saved[1])
+    for _ in range(2):
+        with pytest.raises(StateError, match="are zero that were not when this state was saved"):
+            fresh.eval()(x)
+    copied = copy.deepcopy(fresh)
+    copied(x)  # a copy without handle belongs to nobody
+    fresh.load_state_dict(saved[0])
+    torch.testing.assert_close(fresh(x), model.eval()(x))
+    assert not fresh._forward_pre_hooks
+
+
+def test_a_detached_model_computes_whatever_it_holds():
+    model, _optimizer, handle = sparse_run()
+    state = handle.state_dict()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    handle.load_state_dict(state)
+    handle.detach()
+    assert model(batches(1)[0][0]).count_nonzero() == 0
+
+
 def test_states_of_other_criteria_costs_and_distributions_are_refused():
     def run(**arguments):
         model = small_net()

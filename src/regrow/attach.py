@@ -82,6 +82,7 @@ def release(handle: Handle, optimizer: Optimizer) -> None:
         optimizer.__dict__.pop(name, None)
     for sparse in handle.parameters:
         _owners.pop(sparse.parameter, None)
+    handle.saved_nonzeros = {}  # nobody asks any more whose weights these are
 
 
 def acts_last(optimizer: Optimizer, hooks: list[Any]) -> bool:

@@ -35,7 +35,7 @@ from regrow.rounds import cut_to_budget, end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.shipping.freeze import Frozen, freeze
-from regrow.state import LoadWatcher, export_state, fixed_density, import_state, refuse_lost
+from regrow.state import LoadWatcher, export_state, fixed_density, import_state, refuse_lost, watch_first_pass
 from regrow.topology.journal import Journal
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
@@ -349,6 +349,7 @@ class Handle:
         """Continue from a saved state. It is checked against this model and method before anything changes."""
         import_state(self, state)
         self.distrust()
+        watch_first_pass(self)
         self.window.forget_schedule()
         self._look_ahead()
 

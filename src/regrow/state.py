@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from regrow.errors import StateError
 from regrow.form import check_form, check_sizes
@@ -42,7 +43,30 @@ class LoadWatcher:
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """A copy that watches for nobody."""
-        return LoadWatcher, ()
+        return type(self), ()
+
+
+class FirstPass(LoadWatcher):
+    """Looks at loaded weights before the first forward pass: evaluation must not wait for a step that never comes."""
+
+    hook: RemovableHandle | None = None
+
+    def __call__(self, *_: Any) -> None:
+        """An error for weights that were lost, at each pass until they are there."""
+        handle = None if self._handle is None else self._handle()
+        if torch.jit.is_tracing() or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return
+        if handle is not None:
+            refuse_lost(handle)
+        if self.hook is not None:
+            self.hook.remove()
+
+
+def watch_first_pass(handle: Handle) -> None:
+    """Before all other hooks, which may put in the weights that training computes with."""
+    if handle.trained.weighting is None or not handle.trained.weighting.trains_otherwise:
+        watcher = FirstPass(handle)
+        watcher.hook = handle.model.register_forward_pre_hook(watcher, prepend=True)
 
 
 def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import sys
 
 import torch
 
-import regrow.execution  # noqa: F401  (registers the operators)
+import regrow.execution
+import regrow.shipping.layer  # noqa: F401  (and that of frozen layers)
 from regrow.execution import Geometry, SparsePattern
 
 REFUSED = (ValueError, TypeError, RuntimeError, NotImplementedError)
@@ -71,18 +72,22 @@ def call(seed):
     if rng.random() < 0.1:
         support = odd_tensor(rng, support.shape).to(torch.uint8)
     dims, numbers = [odd_number(rng, n) for n in dims], [odd_number(rng, n) for n in numbers]
-    name = rng.choice(["forward", "input_gradient", "weight_gradient", "weight_gradient_"])
+    name = rng.choice(
+        ["sparse_forward", "sparse_input_gradient", "sparse_weight_gradient", "sparse_weight_gradient_", "frozen_layer"]
+    )
     weight = (pattern.support.nnz,) if rng.random() < 0.3 else shape
     rows, cols = (odd_number(rng, n) for n in size)
+    where = pattern.support.positions + rng.choice([0] * 30 + [1, -1, 99])
     arguments = {
-        "forward": lambda: (x, weight, (shape[0],), support, reach, dims, numbers, rng.random() < 0.3),
-        "input_gradient": lambda: (y, weight, support, dims, numbers, rows, cols),
-        "weight_gradient": lambda: (x, y, support, dims, numbers),
-        "weight_gradient_": lambda: (shape, x, y, support, dims, numbers),
+        "sparse_forward": lambda: (x, weight, (shape[0],), support, reach, dims, numbers, rng.random() < 0.3),
+        "sparse_input_gradient": lambda: (y, weight, support, dims, numbers, rows, cols),
+        "sparse_weight_gradient": lambda: (x, y, support, dims, numbers),
+        "sparse_weight_gradient_": lambda: (shape, x, y, support, dims, numbers),
+        "frozen_layer": lambda: (x, (pattern.support.nnz,), where, (shape[0],), dims, numbers, rng.random() < 0.3),
     }[name]()
     given = [odd_tensor(rng, value) if isinstance(value, tuple) else value for value in arguments]
     try:
-        found = getattr(torch.ops.regrow, f"sparse_{name}")(*given)
+        found = getattr(torch.ops.regrow, name)(*given)
         if isinstance(found, torch.Tensor) and found.requires_grad:
             found.sum().backward()
     except REFUSED:

@@ -344,3 +344,27 @@ def test_layers_with_hooks_keep_them():
 
 def _doubled(module, inputs, output):
     return 2 * output
+
+
+@needs_kernels
+def test_operator_refuses_a_bias_of_another_type_and_a_kernel_of_another_size():
+    layer = FrozenLayer(nn.Linear(10, 4), torch.rand(4, 10) < 0.5)
+    call, x, numbers = torch.ops.regrow.frozen_layer, torch.randn(2, 10), [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="bias do not fit"):
+        call(x, layer.values, layer.where, layer.bias.double(), [4, 10], numbers, False)
+    with pytest.raises(ValueError, match="does not fit weights"):
+        call(x, layer.values, layer.where, layer.bias, [4, 10], [3, 3, *numbers[2:]], False)
+
+
+@needs_kernels
+def test_a_frozen_layer_has_no_gradient_rather_than_a_zero_one():
+    layer = FrozenLayer(nn.Linear(10, 4), torch.rand(4, 10) < 0.5)
+    numbers = [4, 10], [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1], False
+    y = torch.ops.regrow.frozen_layer(
+        torch.ones(2, 10, requires_grad=True), layer.values, layer.where, layer.bias, *numbers
+    )
+    with pytest.raises(RuntimeError, match="a frozen network has no gradients"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="functorch"):  # torch's own words
+        torch.func.jacrev(layer)(torch.ones(2, 10))
+    torch.testing.assert_close(torch.func.vmap(layer)(torch.ones(3, 2, 10))[0], layer(torch.ones(2, 10)))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native, records
+from regrow.execution.kernels import native
 from regrow.execution.kernels.layout import empty_chwn, to_chwn, to_ordinary
-from regrow.execution.kernels.pattern import Geometry, KernelPlan
+from regrow.execution.kernels.pattern import Geometry, KernelPlan, check_shape, record_of
 from regrow.execution.modules.layers import geometry_of
 from regrow.marks import positions
 from regrow.shipping.pixels import Pixels, fits, pixels_of
@@ -112,8 +112,7 @@ def _kept(where: Tensor, kind: tuple[Any, ...], build: Callable[[], Any]) -> Any
 def _plan(
     where: Tensor, shape: tuple[int, ...], geometry: Geometry, rows: int, cols: int, dtype: torch.dtype
 ) -> KernelPlan:
-    sizes = (shape[1] * geometry.groups, shape[0], geometry.groups, rows, cols, *geometry.output_size(rows, cols))
-    record = records.Geometry(*sizes, *geometry.kernel, *geometry.stride, *geometry.padding[:2], *geometry.dilation)
+    record = record_of(shape, geometry, rows, cols)
     return KernelPlan(record, rows_and_columns(where, shape), input_gradient=False, dtype=dtype)
 
 
@@ -137,24 +136,35 @@ _library.define(
 def _frozen_layer(
     x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], geometry: list[int], relu: bool
 ) -> Tensor:
-    _check(values, where, bias, shape)
+    _check(values, where, bias, shape, Geometry.from_numbers(geometry))
     return to_ordinary(compute(x, values, where, bias, shape, geometry, relu))
 
 
-def _check(values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int]) -> None:
+def _check(values: Tensor, where: Tensor, bias: Tensor | None, shape: Sequence[int], geometry: Geometry) -> None:
     """A program from elsewhere may hold anything, and kernels trust what they are given."""
+    check_shape(torch.Size(shape), geometry)
+    given = [values, where] + ([] if bias is None else [bias])
+    plain = all(tensor.is_contiguous() and native.is_plain(tensor) for tensor in given)
     fits = where.dtype == torch.int32 and where.shape == values.shape == (values.numel(),)
-    if not fits or (bias is not None and bias.shape != (shape[0],)):
+    bias_fits = bias is None or (bias.shape == (shape[0],) and bias.dtype == values.dtype)
+    if not (plain and fits and bias_fits):
         raise ValueError(f"values, their positions and the bias do not fit a weight of shape {tuple(shape)}")
     if len(where) and (int(where.min()) < 0 or int(where.max()) >= math.prod(shape) or bool((where.diff() <= 0).any())):
         raise ValueError(f"positions of weights do not rise inside a weight of shape {tuple(shape)}")
 
 
+def _inference_only(ctx: Any, *grads: Tensor) -> NoReturn:
+    raise RuntimeError("a frozen network has no gradients: differentiate the model that it was made of")
+
+
 _library.impl("frozen_layer", _frozen_layer, "CPU")
+torch.library.register_autograd("regrow::frozen_layer", _inference_only, lib=_library)
 
 
 @torch.library.register_fake("regrow::frozen_layer", lib=_library)
 def _(
     x: Tensor, values: Tensor, where: Tensor, bias: Tensor | None, shape: list[int], geometry: list[int], relu: bool
 ) -> Tensor:
-    return x.new_empty(_output_shape(x, shape, Geometry.from_numbers(geometry)))
+    layer = Geometry.from_numbers(geometry)
+    _check_input(x, values, shape, layer.groups)
+    return x.new_empty(_output_shape(x, shape, layer))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
-_TWICE = b"sparse kernels have first derivatives only: call handle.densify() before you differentiate twice (gradient penalties)"
+_TWICE = "sparse kernels have first derivatives only: call handle.densify() before you differentiate twice (gradient penalties)"
+_BATCHED = "sparse kernels take one gradient at a time: call handle.densify() before you differentiate with is_grads_batched or vectorize"
 
 
 class Context(Protocol):
@@ -30,12 +31,46 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Tensor | None) -> Any:
-        with torch.no_grad():
-            found = backward(ctx, *grads)
+        if any(grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
+            raise RuntimeError(_BATCHED)
         if not torch.is_grad_enabled():
-            return found
+            return backward(ctx, *grads)
+        seen = _Read(ctx)
+        with torch.no_grad():
+            found = backward(seen, *grads)
         outputs = found if isinstance(found, tuple) else (found,)
-        shown = (None if each is None else each.detach().requires_grad_() for each in outputs)
-        return torch._C._functions.DelayedError(_TWICE, len(outputs))(*shown)  # type: ignore[arg-type]  # None passes too
+        return _Refusing.apply(len(outputs), *outputs, *grads, *seen.saved_tensors, getattr(ctx, "origin", None))
 
     return once
+
+
+def keep_origin(ctx: Any, given: Tensor, used: Tensor) -> None:
+    """Where a copy of an input is saved instead of it: keep its place in the graph, not its memory, for the error above."""
+    if used is not given and given.requires_grad:
+        with torch.enable_grad():
+            ctx.origin = given.as_strided((0,), (1,)).clone()
+
+
+def refuse_twice(ctx: Any, *grads: Tensor) -> NoReturn:
+    """The backward pass of an operator that is one itself: torch would only warn, and give zeros."""
+    raise RuntimeError(_TWICE)
+
+
+class _Read:
+    """A context whose saved tensors are unpacked once: checkpointing does not give them twice."""
+
+    def __init__(self, ctx: Any) -> None:
+        self.saved_tensors, self._ctx = ctx.saved_tensors, ctx
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
+class _Refusing(torch.autograd.Function):
+    """Pass gradients on; an error for whoever differentiates them by anything they were computed from."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        return tensors[:count]
+
+    backward = staticmethod(refuse_twice)

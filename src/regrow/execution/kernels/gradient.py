@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regrow.execution.kernels import native, passes
-from regrow.execution.kernels.context import Context, once_differentiable
+from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.layout import in_rows, to_channels_last, to_chwn, to_kernel, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 from regrow.support import Support
@@ -118,12 +118,13 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        x = to_kernel(x)  # once, for both passes
+        given, x = x, to_kernel(x)  # once, for both passes
         if watched():
             y, used = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands()), weight
         else:
             y, used = passes.forward(x, weight, bias, pattern)
         ctx.save_for_backward(x, weight, used)
+        keep_origin(ctx, given, x)
         ctx.pattern, ctx.buffer, ctx.dense, ctx.has_bias = pattern, buffer, dense, bias is not None
         return y
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.autograd import forward_ad
 
 from regrow.errors import unknown
 from regrow.execution.kernels.records import LETTERS, RECORDS, described
@@ -94,7 +95,12 @@ def reads(x: torch.Tensor) -> bool:
         return False
     if x.dtype not in SUFFIX or not x.is_cpu or not is_plain(x):
         return False
-    return torch._C._functorch.maybe_current_level() is None
+    return not transformed()
+
+
+def transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation looks on, for which kernels have no rules."""
+    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

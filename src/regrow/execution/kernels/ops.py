@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from regrow.execution.kernels import passes
+from regrow.execution.kernels.context import refuse_twice
 from regrow.execution.kernels.gradient import dense_weight_gradient
 from regrow.execution.kernels.layout import empty_as
 from regrow.execution.kernels.operand import refuse_outside, support_of
@@ -132,6 +133,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple:
 
 
 torch.library.register_autograd("regrow::sparse_forward", _backward, setup_context=_setup_context, lib=_library)
+for _name in ("sparse_input_gradient", "sparse_weight_gradient"):
+    torch.library.register_autograd(f"regrow::{_name}", refuse_twice, lib=_library)
 
 
 def _flops(support: Tensor, shape: Numbers, output: Any) -> int:

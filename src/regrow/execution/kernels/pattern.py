@@ -103,19 +103,19 @@ class Plans:
             if key not in self._found:
                 if len(self._found) >= _KEPT_PLANS:
                     del self._found[next(iter(self._found))]
-                record = record_of(mask, geometry, rows, cols)
+                record = record_of(mask.shape, geometry, rows, cols)
                 self._found[key] = KernelPlan(record, mask.contiguous(), input_gradient, dtype)
             return self._found[key]
 
 
-def record_of(mask: Tensor, w: Geometry, rows: int, cols: int) -> records.Geometry:
-    """A layer on input maps of rows x cols, as native code wants it."""
+def record_of(shape: Sequence[int], w: Geometry, rows: int, cols: int) -> records.Geometry:
+    """A layer with weights of ``shape`` on input maps of rows x cols, as native code wants it."""
     out = w.output_size(rows, cols)
     padded = max(rows + w.padding[0] + w.padding[2], cols + w.padding[1] + w.padding[3])
-    numbers = max(rows * cols, out[0] * out[1]) * max(mask.shape[0], mask.shape[1] * w.groups)
+    numbers = max(rows * cols, out[0] * out[1]) * max(shape[0], shape[1] * w.groups)
     if max(padded, numbers) >= 2**31:  # kernels count them in 32 bits
         raise ValueError(f"maps of {rows} x {cols} pixels are too large for sparse kernels: call handle.densify()")
-    sizes = (mask.shape[1] * w.groups, mask.shape[0], w.groups, rows, cols, *out)
+    sizes = (shape[1] * w.groups, shape[0], w.groups, rows, cols, *out)
     return records.Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
 
 
@@ -143,7 +143,7 @@ class SparsePattern:
         self.support, self.geometry = _support(support, "mask"), geometry or Geometry()
         self.reach = None if reach is None else _support(reach, "gradient_mask")
         self.kept: dict[object, Any] = {}  # what users of the lists keep with them
-        _check_shape(self.shape, self.geometry)
+        check_shape(self.shape, self.geometry)
         if self.reached.shape != self.shape:
             raise ValueError(f"gradient_mask has shape {tuple(self.reached.shape)}, expected {tuple(self.shape)}")
 
@@ -195,7 +195,7 @@ class SparsePattern:
         SparsePattern.__init__(self, **state)
 
 
-def _check_shape(shape: torch.Size, geometry: Geometry) -> None:
+def check_shape(shape: torch.Size, geometry: Geometry) -> None:
     """Refuse what kernels would read outside of."""
     if not 0 < shape.numel() < 2**31 or len(shape) not in (2, 3, 4):
         raise ValueError(

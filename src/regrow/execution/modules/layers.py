@@ -204,14 +204,14 @@ class Execution:
     def applies(self) -> bool:
         """Whether this layer's kernels compute now.
 
-        Programs that are traced or exported hold plain torch operations, which are right everywhere; transforms of torch.func have no
-        kernels. While weights lie outside the support (see `fits`) kernels would leave them out.
+        Programs that are traced or exported hold plain torch operations, which are right everywhere; transforms of torch.func and
+        forward-mode differentiation have no kernels. While weights lie outside the support (see `fits`) kernels would leave them out.
         """
         if not self.live or torch.jit.is_tracing() or torch.compiler.is_exporting():
             return False
         if torch.compiler.is_compiling():
             return True
-        return torch._C._functorch.maybe_current_level() is None and (self.fits is None or self.fits())
+        return not native.transformed() and (self.fits is None or self.fits())
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow.execution.kernels import native
-from regrow.execution.kernels.context import Context, once_differentiable
+from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
 from regrow.execution.kernels.layout import empty_chwn, to_chwn
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
@@ -137,7 +137,8 @@ class _StackFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: _StackContext, x: Tensor, executions: list[Execution], *tensors: Tensor | None) -> Tensor:
         """The last layer's output."""
-        x, samples, weights = to_chwn(x), x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
+        given, x = x, to_chwn(x)
+        samples, weights = x.shape[0], cast(Sequence[Tensor], tensors[::2])  # a bias may be missing
         # Once: another thread may update the topology meanwhile.
         patterns = [execution.pattern for execution in executions]
         outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
@@ -151,6 +152,7 @@ class _StackFunction(torch.autograd.Function):
         layers[-1].y = y.data_ptr()
         native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
         ctx.save_for_backward(x, *weights)
+        keep_origin(ctx, given, x)
         ctx.layers, ctx.patterns, ctx.outline, ctx.memory = layers, patterns, outline, memory
         ctx.buffers = [execution.buffer for execution in executions]
         ctx.dense = [execution.dense for execution in executions]
