@@ -4,6 +4,8 @@ import json
 import time
 from types import SimpleNamespace
 
+from regrow import environment
+from tests.soak import record
 from tests.soak.__main__ import soak, suites
 from tests.soak.sums import Sums, table
 
@@ -52,3 +54,18 @@ def test_every_suite_declares_what_the_frame_asks_for():
         assert suite.GOAL
         assert callable(suite.run)
         assert not set(suite.GOAL) & set(suite.ZERO)
+
+
+def test_counts_are_kept_by_code_and_machine(tmp_path):
+    path, calls = tmp_path / "results" / "soak.csv", []
+    for _ in range(2):
+        soak({"a": counting("a", calls, goal=3, lost=0)}, Sums(tmp_path / "soak.json"), seconds=1000, kept=path)
+    rows = {row["what"]: row for row in record.read(path)}
+    assert rows["cases"]["count"] == "4"
+    assert rows["lost"]["count"] == "0"
+    assert rows["cases"]["code"] == environment.code()
+    record.add(path, "a", {"cases": 1}, {**record.place(), "code": "other"})
+    assert sorted((row["count"], row["code"] == "other") for row in record.read(path) if row["what"] == "cases") == [
+        ("1", True),
+        ("4", False),
+    ]
