@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from regrow import config as configuration
 from regrow.config import Config, Data, Optimizer, Schedule, Sparse, from_dict, override, read_toml, to_toml
 from regrow.errors import ConfigurationError
-from regrow.ranges import CHOICES, value_at
+from regrow.ranges import choices_of, value_at
+
+CHOICES = choices_of(Config())
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 keys = st.one_of(st.text(string.ascii_lowercase + "_", min_size=1, max_size=8), texts)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from regrow import attach
 from regrow.allowance import check_allowance
+from regrow.arguments import MOMENTUM_SOURCES
 from regrow.errors import ConfigurationError, ScheduleWarning, ScopeWarning, unknown
 from regrow.execution.choosing.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
@@ -269,8 +270,8 @@ def _check_first_update(settings: Settings) -> None:
 
 
 def _pure_gradient(momentum: str) -> bool:
-    if momentum not in ("optimizer", "gradient"):
-        raise unknown("momentum source", momentum, ("optimizer", "gradient"))
+    if momentum not in MOMENTUM_SOURCES:
+        raise unknown("momentum source", momentum, MOMENTUM_SOURCES)
     return momentum == "gradient"
 
 

@@ -17,10 +17,25 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from regrow.advice import refuse_device, refuse_percentage
+from regrow.arguments import Sparse as Sparse
 from regrow.errors import ConfigurationError, unknown
 from regrow.ranges import check_values, value_at
 
 _LARGEST = 1 << 20
+_NO_PART = frozenset(
+    {"checkpoint_seconds", "keep_checkpoints", "tensorboard", "max_steps", "patience", "measure_speedup"}
+)
+# Hashed with their defaults too, as the first stored runs were. Closed: a new key does not belong here.
+_FIRST_KEYS = frozenset({
+    "model", "model_options", "epochs", "seed", "label_smoothing", "precision", "channels_last", "compile", "threads", "log_every",
+    "evaluate_every",
+    "data.name", "data.root", "data.batch", "data.eval_batch", "data.augment", "data.image_size", "data.train_split", "data.test_split",
+    "optimizer.name", "optimizer.lr", "optimizer.momentum", "optimizer.nesterov", "optimizer.weight_decay", "optimizer.decay_norms",
+    "optimizer.clip_norm",
+    "schedule.kind", "schedule.factor", "schedule.every", "schedule.epochs", "schedule.warmup_epochs",
+    "sparse.method", "sparse.density", "sparse.scope", "sparse.distribution", "sparse.update_every", "sparse.window_tolerance",
+    "sparse.momentum_source", "sparse.execution", "sparse.native_step", "sparse.options",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,32 +89,6 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Sparse:
-    """The sparse part: the arguments of ``regrow.sparsify``. ``update_every = 0`` means the method's own, usually an epoch.
-
-    ``start`` says which weights exist at first: ``random``, ``magnitude``, ``zeros``, or ``""`` for the method's own rule.
-    ``costs`` says what a weight costs where the method asks (``options.cost_power``): multiply-accumulates, or measured time. ``macs``
-    and ``milliseconds`` are budgets in compute, shares of the dense layers'; 0 means none.
-    """
-
-    method: str = "sparse-momentum"
-    density: float = 0.05
-    scope: str = "fully-sparse"
-    distribution: str = ""
-    update_every: int = 0
-    window_tolerance: float = 1e-3
-    window_stride: int = 1
-    momentum_source: str = "optimizer"
-    execution: str = "masked"
-    native_step: bool = True
-    costs: str = "macs"
-    start: str = ""
-    macs: float = 0.0
-    milliseconds: float = 0.0
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Config:
     """One training run.
 
@@ -130,7 +119,7 @@ class Config:
     data: Data = field(default_factory=Data)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
-    sparse: Sparse = field(default_factory=Sparse)
+    sparse: Sparse = field(default_factory=lambda: Sparse())
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -139,34 +128,15 @@ class Config:
         """Hash of everything that decides the course of training.
 
         Left out is what only keeps or measures it (checkpoints, TensorBoard, speed-ups), and ``max_steps`` and ``patience``, so that a run
-        that ended early can go on. How often to log or evaluate counts: it decides which rows a run has.
+        that ended early can go on. How often to log or evaluate counts: it decides which rows a run has. Keys that came after the first
+        stored runs count where they are not at their default, so that those runs keep their hash.
         """
-        plain = as_dict(self)
-        for key in (
-            "checkpoint_seconds",
-            "keep_checkpoints",
-            "tensorboard",
-            "max_steps",
-            "patience",
-            "measure_speedup",
-        ):
-            del plain[key]
-        if self.sparse.costs == "macs":
-            del plain["sparse"]["costs"]  # runs from before there was a choice keep their hash
-        if self.sparse.window_stride == 1:
-            del plain["sparse"]["window_stride"]
-        for key in ("macs", "milliseconds"):
-            if not plain["sparse"][key]:
-                del plain["sparse"][key]
-        if not self.weights:
-            del plain["weights"]
-        if not self.sparse.start:
-            del plain["sparse"]["start"]
-        for key in ("mean", "std"):
-            if not plain["data"][key]:
-                del plain["data"][key]
-        if self.optimizer.betas == Optimizer().betas:
-            del plain["optimizer"]["betas"]
+        plain: dict[str, Any] = {}
+        for path in _paths(Config):
+            value = value_at(self, path)
+            if path not in _NO_PART and (path in _FIRST_KEYS or value != value_at(Config(), path)):
+                *section, key = path.split(".")
+                (plain.setdefault(section[0], {}) if section else plain)[key] = value
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder_name(self) -> str:

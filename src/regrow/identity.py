@@ -6,6 +6,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 KNOWN_TO_ALL = frozenset(
     {"method", "density", "seed", "window_tolerance", "steps", "update_every", "options", "distribution", "momentum"}
 )
+# Settings that stand there in another form, or show in the masks.
+_OTHERWISE = frozenset({"method", "clock", "pure_gradient", "start", "samples"})
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -29,17 +32,10 @@ def identity_of(network: SparseNetwork) -> dict[str, Any]:
     clock, method = settings.clock, settings.method
     return {
         "method": method.name,
-        "density": settings.density,
-        "seed": settings.seed,
-        "window_tolerance": settings.window_tolerance,
-        "window_stride": settings.window_stride,
+        **{item.name: _plain(getattr(settings, item.name)) for item in fields(settings) if item.name not in _OTHERWISE},
         "steps": clock.steps if clock else None,
         "update_every": clock.every if clock else None,
-        "options": {name: _plain(value) for name, value in settings.options.items()},
-        "distribution": _plain(settings.distribution),
         "momentum": "gradient" if settings.pure_gradient else "optimizer",
-        "macs": settings.macs,
-        "milliseconds": settings.milliseconds,
         **_criteria(method),
         "costs": _given_costs(network),
     }
@@ -78,7 +74,7 @@ def _criteria(method: Method) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _plain(inner) for key, inner in value.items()}
     return _function(value) if callable(value) else value
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regrow.arguments import STARTS
 from regrow.errors import ConfigurationError, StartWarning, StateError, unknown
 from regrow.freshness import signs_of_training
+from regrow.guard import refuse_empty
 from regrow.marks import count_of
 from regrow.methods.method import Method
 from regrow.scope import Layer
@@ -24,8 +26,10 @@ from regrow.topology.initial import Setup, by_magnitude, follows_rank
 from regrow.topology.score import magnitude
 from regrow.topology.select import largest
 
+if TYPE_CHECKING:
+    from regrow.network import SparseNetwork
+
 Start = Literal["random", "magnitude", "zeros"]
-STARTS: tuple[Start, ...] = ("random", "magnitude", "zeros")
 
 
 def check_start(method: Method, start: str | None) -> None:
@@ -119,3 +123,14 @@ def warn_of_trained(model: nn.Module, optimizer: Optimizer, layers: Sequence[Lay
             StartWarning,
             stacklevel=4,
         )
+
+
+def take_zeros(network: SparseNetwork) -> None:
+    """Take masks and budget from the zeros of the weights as they are."""
+    fresh = {sparse.name: sparse.parameter.data != 0 for sparse in network.parameters}
+    refuse_empty(network.layers, fresh)
+    for sparse in network.parameters:
+        sparse.adopt_weight()
+    network.start_over(fresh)
+    for sparse in network.parameters:
+        sparse.mask_state()

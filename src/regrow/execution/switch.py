@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from regrow.arguments import EXECUTIONS
 from regrow.errors import UnsupportedError, unknown
 from regrow.execution.choosing import measure
 from regrow.execution.choosing.auto import Auto, Decision
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from regrow.network import SparseNetwork
     from regrow.parameter import SparseParameter
     from regrow.scope import Layer
-
-EXECUTIONS = ("masked", "sparse", "auto")
 
 
 def check_execution(execution: str) -> None:

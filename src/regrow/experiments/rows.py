@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from regrow.analysis.speedup import ESTIMATES
-from regrow.config import Config, changes
+from regrow.arguments import without_effect
+from regrow.config import Config, changes, kind_of
 from regrow.errors import CheckpointWarning, StateError
 from regrow.experiments.columns import write_table
 from regrow.files import held
+from regrow.ranges import value_at
 from regrow.training.folder import RunFolder
 from regrow.training.forms import is_ending, is_speed_row, read_json
 from regrow.training.ledger import read_rows
@@ -31,12 +33,17 @@ COLUMNS = (
 
 Row = Mapping[str, Any]
 
-# Keys with columns of their own, and keys that do not change what is trained.
+# Columns that tell settings apart, with the keys they show.
+_SETTING = {
+    "model": "model", "data": "data.name", "method": "sparse.method", "density": "sparse.density", "epochs": "epochs",
+    "max_steps": "max_steps", "batch": "data.batch", "lr": "optimizer.lr", "momentum": "optimizer.momentum",
+    "weight_decay": "optimizer.weight_decay", "scope": "sparse.scope", "distribution": "sparse.distribution",
+    "window_tolerance": "sparse.window_tolerance", "options": "sparse.options",
+}  # fmt: skip
+# Keys that do not change what is trained, or tell apart runs of one setting.
 _APART = {
-    "model", "data.name", "sparse.method", "sparse.density", "epochs", "max_steps", "data.batch", "optimizer.lr", "optimizer.momentum",
-    "optimizer.weight_decay", "sparse.scope", "sparse.distribution", "sparse.window_tolerance", "sparse.options",
     "seed", "threads", "log_every", "evaluate_every", "patience", "checkpoint_seconds", "keep_checkpoints", "tensorboard",
-    "measure_speedup", "compile", "channels_last", "data.root", "data.eval_batch", "sparse.execution", "sparse.native_step",
+    "measure_speedup", "compile", "channels_last", "data.root", "data.eval_batch",
 }  # fmt: skip
 _CLASSES = {"imagenet": 1000}
 _TEN_CLASSES = 10
@@ -44,24 +51,14 @@ _TEN_CLASSES = 10
 
 def setting_of(config: Config) -> dict[str, str]:
     """The columns that tell settings apart, as text."""
-    sparse, optimizer = config.sparse, config.optimizer
     values = {
-        "model": config.model,
-        "data": config.data.name,
-        "method": sparse.method,
-        "density": float(sparse.density),
-        "epochs": config.epochs,
-        "max_steps": config.max_steps or 0,
-        "batch": config.data.batch,
-        "lr": float(optimizer.lr),
-        "momentum": float(optimizer.momentum),
-        "weight_decay": float(optimizer.weight_decay),
-        "scope": sparse.scope,
-        "distribution": sparse.distribution,
-        "window_tolerance": float(sparse.window_tolerance),
-        "options": _json(sparse.options),
-        "other": _json({path: value for path, value in changes(config).items() if path not in _APART}),
+        column: float(value) if kind_of(path) is float else value
+        for column, path in _SETTING.items()
+        for value in [value_at(config, path)]
     }
+    apart = _APART | set(_SETTING.values()) | {f"sparse.{key}" for key in without_effect(config.sparse)}
+    other = {path: value for path, value in changes(config).items() if path not in apart}
+    values |= {"options": _json(values["options"]), "other": _json(other)}
     return {key: str(value) for key, value in values.items()}
 
 

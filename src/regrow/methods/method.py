@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from regrow.arguments import ways_to_say
 from regrow.errors import ConfigurationError, unknown
 from regrow.scope import Layer
 from regrow.topology.cycle import Change, rewire
@@ -200,31 +201,6 @@ class Method:
             )
 
 
-# What every method is given, and how to say it in a configuration.
-_ARGUMENTS = {
-    "density": "--density, or density in section [sparse]",
-    "scope": "--scope, or scope in section [sparse]",
-    "distribution": "--distribution, or distribution in section [sparse]",
-    "update_every": "--update-every, or update_every in section [sparse]",
-    "steps": "--epochs, or epochs at the top of the file",
-    "seed": "--seed, or seed at the top of the file",
-    "execution": "--execution, or execution in section [sparse]",
-    "window_tolerance": "--window-tolerance, or window_tolerance in section [sparse]",
-    "window_stride": "--window-stride, or window_stride in section [sparse]",
-    "costs": "--costs, or costs in section [sparse]",
-    "start": "--start, or start in section [sparse]",
-}
-_ONLY_IN_PYTHON = (
-    "steps_per_epoch",
-    "calibration",
-    "samples",
-    "native_step",
-    "process_group",
-    "prune",
-    "redistribute",
-    "grow",
-)
-
 Factory = Callable[..., Method]
 METHODS: dict[str, Factory] = {}
 
@@ -249,14 +225,22 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     factory = METHODS[method]
-    valid = inspect.signature(factory).parameters
+    valid, ways = inspect.signature(factory).parameters, ways_to_say()
     for option in options:
         if option == "sparsity" and option not in valid:
             raise ConfigurationError(
                 "sparsity is no argument: give density = 1 - sparsity, the share of weights that stay"
             )
-        if option in _ARGUMENTS and option not in valid:
-            raise ConfigurationError(f"{option!r} is no option of method {method!r}: say {_ARGUMENTS[option]}")
+        if option in ways and option not in valid:
+            raise ConfigurationError(f"{option!r} is no option of method {method!r}: say {ways[option]}")
         if option not in valid:
-            raise unknown(f"option of method {method!r}", option, [*valid, *_ARGUMENTS, *_ONLY_IN_PYTHON])
+            raise unknown(f"option of method {method!r}", option, [*valid, *ways, *_all_arguments()])
     return factory(**options)
+
+
+def _all_arguments() -> list[str]:
+    """Those of ``sparsify``, which imports this module."""
+    from regrow.api import sparsify
+
+    own = inspect.signature(sparsify).parameters.values()
+    return [parameter.name for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]

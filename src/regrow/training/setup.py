@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regrow import data, models
 from regrow.api import sparsify
+from regrow.arguments import arguments_of
 from regrow.config import Config
 from regrow.data import Dataset, Form
 from regrow.errors import ConfigurationError, RegrowError
@@ -165,24 +166,17 @@ def sparsify_as_configured(
         network,
         optimizer,
         method,
-        density=None if method.free_of_density else sparse.density,
-        steps=config.epochs * steps_per_epoch,
-        steps_per_epoch=steps_per_epoch,
-        update_every=sparse.update_every or None,
-        scope=sparse.scope,
-        distribution=sparse.distribution or None,
-        seed=config.seed,
-        window_tolerance=sparse.window_tolerance,
-        window_stride=sparse.window_stride,
-        momentum=sparse.momentum_source,  # type: ignore[arg-type]  # any text of the user's: sparsify checks both
-        execution=execution,  # type: ignore[arg-type]
-        native_step=sparse.native_step,
-        start=sparse.start or None,  # type: ignore[arg-type]
-        costs=_costs(config, example) if method.needs_costs or sparse.macs or sparse.milliseconds else None,
-        macs=sparse.macs or None,
-        milliseconds=sparse.milliseconds or None,
-        calibration=calibration,
-        samples=samples,
+        **{
+            **arguments_of(sparse),
+            "density": None if method.free_of_density else sparse.density,
+            "steps": config.epochs * steps_per_epoch,
+            "steps_per_epoch": steps_per_epoch,
+            "seed": config.seed,
+            "execution": execution,
+            "costs": _costs(config, example) if method.needs_costs or sparse.macs or sparse.milliseconds else None,
+            "calibration": calibration,
+            "samples": samples,
+        },
     )
 
 
