@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from regrow.errors import StateError
 from regrow.scope import unwrap
+from regrow.state import LoadWatcher
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -41,6 +42,22 @@ def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any])
     twin.load_state_dict(handle.state_dict())
     twin.inherited_execution, twin.switch.native_step = handle.switch.state(), handle.switch.native_step
     memo[_key(handle)] = twin
+
+
+def adopt(handle: Handle, modules: list[nn.Module]) -> None:
+    """Let a handle watch its model, whose layers' modules these are; a copy goes on to compute as the original did."""
+    network = handle.network
+    network.layers[:] = [replace(layer, module=module) for layer, module in zip(network.layers, modules, strict=True)]
+    watcher = LoadWatcher(handle)
+    # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
+    handle.hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
+    handle.trained.watch(handle.model)
+    if network.prices is not None:
+        network.prices.listen(handle.model)
+    if handle.inherited_execution is not None:
+        handle.execute(handle.inherited_execution["execution"], handle.switch.native_step)
+        handle.switch.restore(handle.inherited_execution)
+        handle.switch.follow(handle.window.is_open)
 
 
 def mask_copy(handle: Handle, copied: nn.Module) -> nn.Module:

@@ -1,17 +1,13 @@
-"""The handle: what ``sparsify`` returns, and what happens around each optimizer step.
+"""The handle: what ``sparsify`` returns. It holds the parts of a sparse run and passes on what users ask of them.
 
-backward            -> gradient masked as it arrives; in a growth window the unmasked one is kept beside it
+backward            -> gradient masked as it arrives; in a growth window the unmasked one is kept beside it: ``parameter``
 clip, unscale, ...  -> the user's business: only present weights are in sight
-optimizer.step()
-    before_step     -> growth evidence; method extras; (RigL:) the topology update instead of the weight update
-    the update      -> the optimizer's own
-    after_step      -> weights masked; method extras; step counted; topology update if due
+optimizer.step()    -> before and after the optimizer's own update: ``stepping``
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -19,23 +15,26 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regrow import attach
-from regrow.copying import copy_handle, mask_copy
+from regrow.copying import adopt, copy_handle, mask_copy
 from regrow.errors import StateError
 from regrow.execution.choosing.explanation import Explanation
 from regrow.execution.switch import Switch
-from regrow.guard import refuse_empty, refuse_misfit
+from regrow.guard import refuse_misfit
 from regrow.marks import count_of
+from regrow.memory import Memory, memory_of
 from regrow.methods.fitness import refuse_execution
 from regrow.methods.method import Method
 from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
 from regrow.plan import Plan, build_plan, draw
 from regrow.ranks import Ranks
-from regrow.rounds import cut_to_budget, end_round, remember_rewind
+from regrow.rounds import end_round, remember_rewind
 from regrow.scope import Decision, Layer, unwrap
 from regrow.settings import Settings
 from regrow.shipping.freeze import Frozen, freeze
-from regrow.state import LoadWatcher, export_state, fixed_density, import_state, refuse_lost, watch_first_pass
+from regrow.start import take_zeros
+from regrow.state import export_state, fixed_density, import_state, refuse_lost, watch_first_pass
+from regrow.stepping import Stepping
 from regrow.topology.journal import Journal
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
@@ -62,14 +61,11 @@ class Handle:
         self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step, self.check)
         self.network.data = self._source
         self.rewind_weights: dict[str, Tensor] = {}
-        self._overflowed = False
-        self._blank: list[nn.Parameter] = []
-        self._withheld: list[tuple[nn.Parameter, Tensor | None]] = []
-        self._stepped: list[SparseParameter] = []
         self.unverified = False
         self.saved_nonzeros: dict[str, int] = {}
         self.inherited_execution: dict[str, Any] | None = None
-        self._hooks = attach.attach(self, optimizer)
+        self._stepping = Stepping(self)
+        self.hooks = attach.attach(self, optimizer)
         self._find_model: Callable[[], tuple[nn.Module, list[nn.Module]]] | None = None
         if isinstance(model, nn.Module):
             self._adopt(unwrap(model), [layer.module for layer in layers])
@@ -78,18 +74,7 @@ class Handle:
 
     def _adopt(self, model: nn.Module, modules: list[nn.Module]) -> None:
         self._model, self._find_model = model, None
-        pairs = zip(self.network.layers, modules, strict=True)
-        self.network.layers[:] = [replace(layer, module=module) for layer, module in pairs]
-        watcher = LoadWatcher(self)
-        # As a dictionary: an ordered set, so that nothing depends on where objects lie in memory.
-        self._hooks += [module.register_load_state_dict_post_hook(watcher) for module in dict.fromkeys(modules)]
-        self.trained.watch(model)
-        if self.network.prices is not None:
-            self.network.prices.listen(model)
-        if self.inherited_execution is not None:
-            self.execute(self.inherited_execution["execution"], self.switch.native_step)
-            self.switch.restore(self.inherited_execution)
-            self.switch.follow(self.window.is_open)
+        adopt(self, modules)
 
     def _source(self) -> Source:
         return Source(self.model, self.network.layers, self.network.calibration, self.network.ranks.average)
@@ -99,7 +84,7 @@ class Handle:
         self.switch.claim(self.model)
         remember_rewind(self)
         self.network.initialise(self.model, calibration)
-        self._look_ahead()
+        self._stepping.look_ahead()
 
     # ---------------------------------------------------------------------------------------------- looking
 
@@ -188,6 +173,14 @@ class Handle:
         """The table of layers: sparse or dense and why, density, non-zeros, measured costs; MACs where ``example`` (one input) is given."""
         return build_plan(self.model, self.method.name, self.decisions, self.network, example)
 
+    def memory(self, example: Tensor | tuple[Any, ...] | None = None) -> Memory:
+        """The table of bytes: weights, gradients, optimizer state, lists of the kernels and masks per layer, beside dense training.
+
+        With an ``example`` batch one forward and backward pass is made, of which nothing remains: kernels then have their lists, and the
+        activations that it keeps are measured.
+        """
+        return memory_of(self, example)
+
     def execute(self, execution: str, native_step: bool = True) -> None:
         """Choose how sparse layers are computed from now on.
 
@@ -227,83 +220,13 @@ class Handle:
         """Weights or optimizer state were loaded: look at them before the next step."""
         self.unverified = True
 
-    @torch.no_grad()
     def before_step(self) -> None:
         """When the gradients are ready, before the optimizer uses them."""
-        found = getattr(self.optimizer, "found_inf", None)
-        self._overflowed = found is not None and float(found) != 0
-        for sparse in self.parameters:
-            sparse.receive()
-        if self._overflowed:
-            stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
-            self._blank = [p for p in stepped if not self.optimizer.state.get(p)]
-            return
-        if self.network.prices is not None:
-            self.network.prices.take()
-        if self.window.is_open:
-            self.window.collect(self.optimizer)
-        # A fused optimizer unscales inside its step; what methods add has the gradient's true scale.
-        scale = getattr(self.optimizer, "grad_scale", None)
-        self.trained.pull(scale)
-        for sparse in self.parameters:
-            sparse.swap_in()
-        self.network.each(self.method.adjust, self.step, gradients=True, scale=scale)
-        if self._due("instead"):
-            self._update()
-            self._withhold(p for group in self.optimizer.param_groups for p in group["params"])
-        elif self.method.perturb is None and attach.acts_last(self.optimizer, self._hooks):
-            self._stepped = self.switch.step_present()
-            self._withhold(sparse.parameter for sparse in self._stepped)
+        self._stepping.before()
 
-    @torch.no_grad()
     def after_step(self) -> None:
         """After the optimizer's update: mask, count, and update the topology if due."""
-        attach.act_last(self.optimizer, self._hooks)
-        for sparse in self.parameters:
-            sparse.incoming = None
-        if self._overflowed:
-            self._undo_overflow()
-            return
-        for parameter, grad in self._withheld:
-            parameter.grad = grad
-        self._withheld = []
-        for sparse in self.parameters:
-            sparse.swap_out()
-        self.trained.step()
-        self.network.each(self.method.perturb, self.step)
-        for sparse in self.parameters:
-            if sparse not in self._stepped:
-                sparse.mask_weight()
-        self._stepped = []
-        self.step += 1
-        remember_rewind(self)
-        if self.method.outcome is not None and self.step == self.method.outcome.cuts_at(self.settings.steps):
-            cut_to_budget(self, self.method.outcome)
-        elif self._due("after"):
-            self._update()
-        self._look_ahead()
-
-    def _undo_overflow(self) -> None:
-        """Fused SGD leaves uninitialised momentum behind if its very first step overflows: no step leaves no state."""
-        for parameter in self._blank:
-            if "momentum_buffer" in self.optimizer.state.get(parameter, {}):
-                del self.optimizer.state[parameter]
-        self._blank = []
-
-    def _due(self, phase: str) -> bool:
-        clock = None if self.finished else self.settings.clock
-        return clock is not None and clock.when.phase == phase and clock.due(self.step)
-
-    def _look_ahead(self) -> None:
-        self.window.look_ahead(self.step)
-        self.switch.follow(self.window.is_open)
-
-    def _update(self) -> None:
-        attach.refuse_replaced(self.model, self.parameters)
-        update = self.network.open_update(self.step)
-        if update.layers:  # else all are frozen
-            self.network.commit(update, self.method.update(update), self.window.always_open(self.step))
-        self.window.close(self.step)
+        self._stepping.after()
 
     def finish(self) -> None:
         """End the method: what it trained beside the weights goes, and a plain model with fixed masks is left, trainable as any other.
@@ -318,12 +241,6 @@ class Handle:
         self.finish()
         return freeze(self.model, {sparse.name: sparse.mask for sparse in self.parameters}, example)
 
-    def _withhold(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Parameters without a gradient are skipped by every optimizer; they get it back after the step."""
-        for parameter in parameters:
-            self._withheld.append((parameter, parameter.grad))
-            parameter.grad = None
-
     # ---------------------------------------------------------------------------------------------- rounds
 
     @torch.no_grad()
@@ -335,7 +252,7 @@ class Handle:
         if not end_round(self):
             return False
         self.window.forget_schedule()
-        self._look_ahead()
+        self._stepping.look_ahead()
         return True
 
     # ---------------------------------------------------------------------------------------------- state
@@ -351,18 +268,12 @@ class Handle:
         self.distrust()
         watch_first_pass(self)
         self.window.forget_schedule()
-        self._look_ahead()
+        self._stepping.look_ahead()
 
     @torch.no_grad()
     def masks_from_zeros(self) -> None:
         """Take masks and budget from the zeros of the weights as they are; a schedule of densities goes on from there."""
-        fresh = {sparse.name: sparse.parameter.data != 0 for sparse in self.parameters}
-        refuse_empty(self.network.layers, fresh)
-        for sparse in self.parameters:
-            sparse.adopt_weight()
-        self.network.start_over(fresh)
-        for sparse in self.parameters:
-            sparse.mask_state()
+        take_zeros(self.network)
         self.unverified, self.saved_nonzeros = False, {}
 
     @torch.no_grad()
@@ -372,7 +283,7 @@ class Handle:
 
     def detach(self) -> None:
         """Remove every hook: the model stays as it is and trains as an ordinary one from now on."""
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.remove()
         for sparse in self.parameters:
             sparse.detach()

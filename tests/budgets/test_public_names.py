@@ -26,7 +26,7 @@ NAMES = [
 ]
 HANDLE = [
     "budget", "check", "densify", "density", "detach", "distrust", "execute", "explain", "finish", "finished", "freeze", "initialise",
-    "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros",
+    "journal", "load_state_dict", "mask_", "masks", "masks_from_zeros", "memory",
     "method", "model", "needs_missing_gradients", "nonzeros", "numel", "optimizer", "parameters", "penalty", "plan", "plot", "prune_rate",
     "rewind", "state_dict", "updates",
 ]  # fmt: skip
