@@ -125,3 +125,15 @@ def _twin(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
             f"no second {type(optimizer).__name__} can be made for the parameters that this method trains beside the weights "
             f"({error}): use SGD, Adam or AdamW"
         ) from error
+
+
+def slots_of(optimizer: Optimizer) -> int:
+    """How many numbers an optimizer keeps for each weight, tried on a small one; 0 where no second optimizer of its kind can be made."""
+    tried = nn.Parameter(torch.zeros(2, 2))
+    tried.grad = torch.zeros_like(tried)
+    try:
+        twin = _twin(optimizer, [tried])
+    except UnsupportedError:
+        return 0
+    twin.step()
+    return sum(isinstance(slot, Tensor) and slot.shape == tried.shape for slot in twin.state[tried].values())

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from regrow import models
 from regrow.api import sparsify
+from regrow.arguments import STORAGES
 from regrow.bench import masks as masking
 from regrow.bench.masks import Masks
+from regrow.errors import unknown
 from regrow.handle import Handle
 
 # Long enough that neither a topology update nor a growth window falls into a measurement.
@@ -78,14 +80,41 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
 
 
-def sparse(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool = True) -> SparseArm:
+def sparse(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    masks: Masks,
+    execution: str,
+    native_step: bool = True,
+    storage: str = "dense",
+) -> SparseArm:
     """The model under sparse momentum with these masks, in ``masked`` (channels_last) or ``sparse`` execution.
 
     With ``native_step`` the optimizer touches present weights only.
     """
+    if storage != "dense":
+        return _stored(model, x, y, masks, execution, native_step, storage)
     arm = masked(model, x, y, masks, channels_last=execution == "masked" and x.dim() == 4)
     arm.handle.execute(execution, native_step)
     return arm
+
+
+def _stored(
+    model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool, storage: str
+) -> SparseArm:
+    """The same, stored otherwise from the start: masks are then those of zeros."""
+    if storage not in STORAGES:
+        raise unknown("storage", storage, STORAGES)
+    with torch.no_grad():
+        for name, mask in masks.items():
+            model.get_parameter(f"{name}.weight").mul_(mask)
+    arm = dense(model, x, y)
+    spared = [name for name, _ in masking.layers_of(model) if name not in masks]
+    how: dict[str, Any] = {"execution": execution, "native_step": native_step, "storage": storage}
+    rest: dict[str, Any] = {"start": "zeros", "scope": spared, "steps": _STEPS, "update_every": _INTERVAL}
+    handle = sparsify(model, arm.optimizer, **how, **rest, process_group=False)
+    return SparseArm(arm.model, arm.x, arm.y, arm.optimizer, handle)
 
 
 def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> SparseArm:
@@ -129,13 +158,13 @@ def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:
     return x, torch.randint(info.num_classes, (size,), generator=generator)
 
 
-def single_arm(wanted: dict[str, Any]) -> Callable[[], None]:
-    """The whole step of one arm, by plain description: for a process of its own that measures memory."""
+def single_arm(wanted: dict[str, Any]) -> Arm:
+    """One arm, by plain description: for a process of its own that measures memory."""
     model = models.create(wanted["model"], seed=0)
     x, y = batch_of(wanted["model"], wanted["batch"])
     name = wanted["name"]
     if name.startswith("dense"):
-        return dense(model, x, y, channels_last=name != "dense NCHW").step
-    path = wanted["masks"]
-    chosen = masking.of_run(Path(path), model) if path else masking.uniform(model, wanted["density"])
-    return sparse(model, x, y, chosen.masks, name).step
+        return dense(model, x, y, channels_last=name != "dense NCHW" and x.dim() == 4)
+    path = wanted.get("masks")
+    chosen = masking.of_run(Path(path), model) if path else masking.spread(model, wanted["density"])
+    return sparse(model, x, y, chosen.masks, name, storage=wanted.get("storage", "dense"))

@@ -58,6 +58,27 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         console.print(table)
 
 
+def bench_memory(
+    chosen: Sequence[tuple[str, float | None]],
+    batch: int | None,
+    threads: int,
+    storages: Sequence[str],
+    path: str | None,
+) -> None:
+    """Count and measure the bytes of a training step, arm by arm; one process each."""
+    from regrow.bench import footprint
+
+    use_threads(threads)
+    console = Console()
+    about = {**describe(), "memory": MEMORY, "instruction_set": native.instruction_set()}
+    content: dict[str, Any] = {"machine": about, "rows": []}
+    _store(path, content)
+    for row in footprint.rows(chosen, batch, torch.get_num_threads(), storages):
+        content["rows"].append(row)
+        _store(path, content)
+        console.print(footprint.line(row), highlight=False, soft_wrap=True)
+
+
 def _infer(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:
     from regrow.bench import infer
 
@@ -101,11 +122,10 @@ def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[
     paths = options.masks or [None] * len(densities)
     window = _window(options.windows) if options.windows else None
     for chosen, path in zip(sources, paths, strict=True):
-        wanted = {"window": window, "compile": options.compile, "auto": options.auto}
-        found = train.measure(options.model, base, batch, chosen, options.repeats, **wanted)
-        if options.memory:
-            found = _with_memory(options, found, path)
-        yield found.record()
+        for storage in options.storage:
+            wanted = {"window": window, "compile": options.compile, "auto": options.auto, "storage": storage}
+            found = train.measure(options.model, base, batch, chosen, options.repeats, **wanted)
+            yield (_with_memory(options, found, path) if options.memory else found).record()
 
 
 def _with_memory(options: argparse.Namespace, found: train.TrainResult, path: Path | None) -> train.TrainResult:
@@ -118,7 +138,8 @@ def _with_memory(options: argparse.Namespace, found: train.TrainResult, path: Pa
     }
     # A compiled model's process would also hold the compiler: its eager twin stands for it.
     fastest = "dense channels_last" if found.dense_setting == "dense compiled" else found.dense_setting
-    dense, masked, sparse = (peak_mb({**arm, "name": name}) for name in (fastest, "masked", "sparse"))
+    dense, masked = (peak_mb({**arm, "name": name}) for name in (fastest, "masked"))
+    sparse = peak_mb({**arm, "name": "sparse", "storage": found.storage})
     return replace(found, dense_mb=dense, masked_mb=masked, sparse_mb=sparse)
 
 

@@ -25,17 +25,26 @@ def resident(field: str) -> float | None:
 
 def peak_mb(arm: dict[str, Any]) -> float | None:
     """MB that two steps of an arm need beyond an idle process; ``arm`` names what to build (see `build`)."""
+    found = measured(arm)
+    return None if found is None else found["peak_mb"]
+
+
+def measured(arm: dict[str, Any]) -> dict[str, Any] | None:
+    """The peak of an arm in a process of its own and, where asked (``account``), the bytes of its parts.
+
+    None where the system does not tell.
+    """
     if resident("VmHWM") is None:
         return None
     command = [sys.executable, "-m", "regrow.bench.memory", json.dumps(arm)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring the memory of {arm} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return float(done.stdout.split()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def build(arm: dict[str, Any]) -> Any:
-    """The step of an arm: of a layer (``layer``) or of a model (``model``)."""
+    """The arm of a layer (``layer``: a step) or of a model (``model``: see `arms.Arm`)."""
     if "layer" in arm:
         from regrow.bench.layers import Case, LayerSpec, candidates
 
@@ -57,10 +66,18 @@ def main(text: str) -> None:
     torch.set_num_threads(arm["threads"])
     keep_buffers()
     before = resident("VmRSS") or 0.0
-    step = build(arm)
+    built = build(arm)
+    step = built if "layer" in arm else built.step
     step()
     step()
-    print((resident("VmHWM") or 0.0) - before)
+    found: dict[str, Any] = {"peak_mb": (resident("VmHWM") or 0.0) - before}
+    if arm.get("account"):
+        from regrow.memory import account
+
+        handle = getattr(built, "handle", None)
+        network = None if handle is None else handle.network
+        found["parts"] = account(built.model, built.optimizer, network, built.x).as_dict()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

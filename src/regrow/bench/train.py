@@ -27,7 +27,7 @@ class TrainResult:
 
     ``auto_*`` is ``execution="auto"`` after it decided to run ``auto_sparse`` layers on sparse kernels, with the native optimizer step.
     ``bound`` is dense over kept MACs, ``window_*`` a step with dense weight gradients, ``epoch_*`` the average over an update interval.
-    Values that were not asked for are None.
+    Values that were not asked for are None. ``storage`` is that of the sparse arms.
     """
 
     model: str
@@ -61,6 +61,7 @@ class TrainResult:
     dense_mb: float | None = None
     masked_mb: float | None = None
     sparse_mb: float | None = None
+    storage: str = "dense"
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -80,7 +81,13 @@ class WindowSteps:
 
 
 def build_arms(
-    base: nn.Module, x: Tensor, y: Tensor, chosen: Chosen, compile: bool, auto: bool = False
+    base: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    chosen: Chosen,
+    compile: bool,
+    auto: bool = False,
+    storage: str = "dense",
 ) -> tuple[dict[str, Arm], dict[str, SparseArm], str]:
     """Dense and sparse arms, each with a copy of the model; the reason why the compiled one is missing, if it is."""
 
@@ -97,10 +104,10 @@ def build_arms(
         if plain.model is not None:
             dense["dense compiled"] = plain
     sparse = {
-        execution: arms.sparse(fresh(), x, y, chosen.masks, execution, native_step=False)
-        for execution in ("masked", "sparse")
+        "masked": arms.sparse(fresh(), x, y, chosen.masks, "masked", native_step=False),
+        "sparse": arms.sparse(fresh(), x, y, chosen.masks, "sparse", native_step=False, storage=storage),
+        _NATIVE: arms.sparse(fresh(), x, y, chosen.masks, "sparse", storage=storage),
     }
-    sparse[_NATIVE] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
     if auto:
         sparse[_AUTO] = arms.auto(fresh(), x, y, chosen.masks, channels_last=_prefers_channels_last(dense))
     return dense, sparse, reason
@@ -134,10 +141,11 @@ def measure(
     window: WindowSteps | None = None,
     compile: bool = True,
     auto: bool = False,
+    storage: str = "dense",
 ) -> TrainResult:
     """One row for a model, a batch with labels, and masks."""
     torch.manual_seed(0)
-    dense_arms, sparse_arms, reason = build_arms(base, *batch, chosen, compile, auto)
+    dense_arms, sparse_arms, reason = build_arms(base, *batch, chosen, compile, auto, storage)
     seconds = medians(_candidates(dense_arms, sparse_arms, window is not None), repeats)
     milliseconds = {key: 1e3 * value for key, value in seconds.items()}
     dense = {key: milliseconds[key] for key in dense_arms}
@@ -153,6 +161,7 @@ def measure(
         density=chosen.density,
         masks=chosen.source,
         batch=len(batch[0]),
+        storage=storage,
         dense_ms=dense[best],
         dense_setting=best,
         dense_settings_ms=dense,

@@ -5,6 +5,7 @@ regrow bench train --model vgg16-d --density 0.05,0.1,0.2 --windows
 regrow bench train --model vgg16-d --density 0.1,0.5,1 --auto    is execution="auto" ever slower than dense?
 regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, with the bound from their MACs
 regrow bench infer --model vgg16-d --density 0.05,0.1 --batch 1,64    frozen networks: ours, torch eager and compiled
+regrow bench memory --json memory.json                           bytes of a step, counted and measured: dense, masked, sparse
 regrow bench plot layers.json train.json --out docs/speed-up.png
 """
 
@@ -19,14 +20,24 @@ DENSITIES = "0.01,0.02,0.05,0.1,0.2,0.3,0.5"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
     parser.add_argument(
-        "what", choices=("layers", "train", "infer", "plot"), help="layers, training steps, inference, or a picture"
+        "what",
+        choices=("layers", "train", "infer", "memory", "plot"),
+        help="layers, training steps, inference, memory, or a picture",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
-    parser.add_argument("--density", default=DENSITIES, help=f"comma-separated, in (0, 1] (default {DENSITIES})")
+    parser.add_argument("--density", help=f"comma-separated, in (0, 1] (default {DENSITIES}; `memory`: 0.05)")
     parser.add_argument(
-        "--model", default="vgg16-d", help="`train`, `infer`: the model (default vgg16-d; infer: also mlp)"
+        "--model",
+        help="`train`, `infer`: the model (default vgg16-d; infer: also mlp); `memory`: default vgg16-d, lenet300 and gpt-10m",
     )
-    parser.add_argument("--batch", help="`train`: the batch (default 128); `infer`: comma-separated (default 1,64)")
+    parser.add_argument(
+        "--batch", help="`train`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)"
+    )
+    parser.add_argument(
+        "--storage",
+        default="dense",
+        help="`train`, `memory`: how weights and optimizer state are stored, comma-separated (default dense)",
+    )
     parser.add_argument(
         "--windows",
         nargs="?",
@@ -64,17 +75,50 @@ def run(options: argparse.Namespace) -> int:
         print(draw(options.files, options.out))
         return 0
     from regrow.bench.command import bench
+
+    if options.what == "memory":
+        return _memory(options)
+    options.model = options.model or "vgg16-d"
+    options.density = options.density or DENSITIES
+    options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
+    options.storage = _storages(options.storage)
+    bench(options, _densities(options.density))
+    return 0
+
+
+def _memory(options: argparse.Namespace) -> int:
+    from regrow.bench.command import bench_memory
+    from regrow.bench.footprint import MODELS
+
+    chosen = MODELS
+    if options.model or options.density:
+        names = [options.model] if options.model else [name for name, _ in MODELS]
+        chosen = tuple((name, density) for name in names for density in _densities(options.density or "0.05"))
+    batch = None if options.batch is None else _batches(options.batch, "memory")
+    bench_memory(chosen, batch, options.threads or 0, _storages(options.storage), options.json)  # type: ignore[arg-type]
+    return 0
+
+
+def _storages(text: str) -> list[str]:
+    from regrow.arguments import STORAGES
+    from regrow.errors import unknown
+
+    for storage in text.split(","):
+        if storage not in STORAGES:
+            raise unknown("--storage", storage, STORAGES)
+    return text.split(",")
+
+
+def _densities(text: str) -> list[float]:
     from regrow.errors import ConfigurationError
 
     try:
-        densities = [float(part) for part in options.density.split(",")]
+        densities = [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise ConfigurationError(f"--density takes numbers like 0.05,0.1, got {options.density!r}") from error
+        raise ConfigurationError(f"--density takes numbers like 0.05,0.1, got {text!r}") from error
     if not all(0 < density <= 1 for density in densities):
-        raise ConfigurationError(f"densities lie in (0, 1], got {options.density}")
-    options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
-    bench(options, densities)
-    return 0
+        raise ConfigurationError(f"densities lie in (0, 1], got {text}")
+    return densities
 
 
 def _batches(text: str, what: str) -> int | list[int]:

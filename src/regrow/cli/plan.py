@@ -1,6 +1,7 @@
 """Show which layers are sparse and why, how dense they start, and how much work they are.
 
 regrow plan cifar-vgg16-d --density 0.05
+regrow plan cifar-vgg16-d --density 0.05 --execution sparse --memory    bytes of weights, gradients, state, lists, masks, activations
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from regrow.cli.configured import add_configuration, read_configuration
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow plan``."""
+    parser.add_argument(
+        "--memory", action="store_true", help="bytes per layer beside dense, instead of densities and work"
+    )
     add_configuration(parser)
 
 
@@ -20,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     config = read_configuration(options)
     from rich.console import Console
 
-    from regrow.training.plan import plan_of
+    from regrow.training.plan import memory_of, plan_of
 
-    Console().print(plan_of(config))
+    Console().print(memory_of(config) if options.memory else plan_of(config))
     return 0

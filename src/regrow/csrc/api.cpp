@@ -238,6 +238,7 @@ REGROW_API const char* regrow_isas() {
   return names.c_str();
 }
 
+REGROW_API int64_t regrow_plan_bytes(const void* plan) { return int64_t(static_cast<const Plan*>(plan)->bytes()); }
 REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
 
 // The best that multiply-adds on registers reach with the kernels' own vectors, in billions of floating-point operations per second.

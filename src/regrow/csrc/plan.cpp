@@ -327,6 +327,17 @@ size_t Plan::entries() const {
   return total;
 }
 
+template <class T>
+static size_t bytes_of(const std::vector<T>& list) {
+  return list.capacity() * sizeof(T);
+}
+
+size_t Plan::bytes() const {
+  size_t total = sizeof(Plan) + bytes_of(stencils) + bytes_of(fold.target) + bytes_of(fold.begin) + bytes_of(fold.entry);
+  for (const OwnedStencil& s : stencils) total += bytes_of(s.block_begins) + bytes_of(s.units) + bytes_of(s.sources) + bytes_of(s.visit_list);
+  return total;
+}
+
 Plan build_plan(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   Plan plan;
   const bool one_tap = g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1;

@@ -78,6 +78,7 @@ struct Plan {
   std::vector<OwnedStencil> stencils;
   Fold fold;  // empty where every entry has its own weight
   size_t entries() const;
+  size_t bytes() const;  // of memory, itself included
 };
 
 // Which weights exist, row by row: those of output channel o are column[row_begin[o]] ..., ascending; columns count over input channels of

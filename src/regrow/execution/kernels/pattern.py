@@ -41,6 +41,13 @@ class KernelPlan:
         # Not at exit: a thread that still computes would read freed memory.
         weakref.finalize(self, native.library().regrow_plan_free, self.pointer).atexit = False
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of its lists, as the library counts it."""
+        count = native.library().regrow_plan_bytes
+        count.restype, count.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+        return count(self.pointer)
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -91,6 +98,11 @@ class Plans:
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], KernelPlan] = {}
         self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all their lists."""
+        return sum(plan.nbytes for plan in self._found.values())
 
     def of(
         self, mask: Tensor, geometry: Geometry, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype

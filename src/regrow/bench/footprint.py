@@ -1,0 +1,66 @@
+"""``regrow bench memory``: bytes of a training step, counted part by part and measured, for dense, masked, sparse and compact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regrow import models
+from regrow.arguments import STORAGES
+from regrow.bench import masks
+from regrow.bench.memory import measured
+from regrow.errors import StateError
+from regrow.memory import PARTS
+
+MODELS: tuple[tuple[str, float | None], ...] = (("vgg16-d", 0.05), ("lenet300", 0.05), ("gpt-10m", None))
+"""What is measured unless told otherwise; a GPT has 30% of its attention and 10% of its feed-forward weights."""
+BATCH = {"gpt-10m": 8, "gpt2-small": 4}
+_BATCH = 128
+ARMS = {"dense": "dense channels_last", "masked": "masked", "sparse": "sparse"}
+
+
+def rows(
+    chosen: Sequence[tuple[str, float | None]], batch: int | None, threads: int, storages: Sequence[str] = ("dense",)
+) -> Iterator[dict[str, Any]]:
+    """One record per model and arm; ``counted`` is the sum of the parts, ``peak`` the resident high-water mark above an idle process."""
+    for model, density in chosen:
+        source = masks.spread(models.create(model, seed=0), density)
+        arm = {"model": model, "density": density, "batch": batch or BATCH.get(model, _BATCH), "threads": threads}
+        dense: dict[str, Any] | None = None
+        for name, more in _arms(storages):
+            found = measured({**arm, **more, "account": True})
+            if found is None:
+                raise StateError("this system does not tell the memory of a process (/proc/self/status): use Linux")
+            row = _row(found)
+            dense = dense or row
+            ratios = {
+                "peak_ratio": row["peak"] / dense["peak"],
+                "state_ratio": row["state"] / dense["state"],
+                "counted_ratio": row["counted"] / dense["counted"],
+            }
+            about = {"model": model, "density": source.density, "masks": source.source, "batch": arm["batch"]}
+            yield {**about, "arm": name, **row, **ratios}
+
+
+def _arms(storages: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    yield from ((name, {"name": arm}) for name, arm in ARMS.items())
+    yield from ((storage, {"name": "sparse", "storage": storage}) for storage in storages if storage != STORAGES[0])
+
+
+def _row(found: dict[str, Any]) -> dict[str, Any]:
+    parts = found["parts"]
+    bytes_of = {part: parts[part] for part in PARTS}
+    counted = parts["total"] + parts["activations"]
+    peak = round(found["peak_mb"] * 2**20)
+    return {**bytes_of, "state": parts["total"], "activations": parts["activations"], "counted": counted, "peak": peak}
+
+
+def line(row: dict[str, Any]) -> str:
+    """One record for the terminal."""
+    from regrow.memory import readable
+
+    parts = ", ".join(f"{part} {readable(row[part])}" for part in (*PARTS, "activations"))
+    return (
+        f"{row['model']} {row['density']:.1%} {row['arm']}: {parts}; counted {readable(row['counted'])} "
+        f"({row['counted_ratio']:.2f} of dense), peak {readable(row['peak'])} ({row['peak_ratio']:.2f} of dense)"
+    )
