@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from regrow.uses import evaluation_mode
 Batches = Iterable[tuple[Tensor, Tensor]]
 Curvature = Literal["obd", "fisher", "empirical"]
 _WEIGHTED = (nn.Linear, nn.Conv2d)
+_MEANS = (nn.AvgPool1d, nn.AvgPool2d)
+_SMOOTH = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus)
 # Their derivative is 0 or 1, so that its square is itself.
 _PIECEWISE = (nn.ReLU, nn.MaxPool1d, nn.MaxPool2d, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.Identity)
 
@@ -161,7 +164,8 @@ def refuse_unswept(model: nn.Module) -> None:
     """An error for a network with a part that second derivatives are not swept through."""
     for name, module in model.named_modules():
         inner = any(True for _ in module.children())
-        if not inner and not isinstance(module, (*_WEIGHTED, *_PIECEWISE)):
+        padded = isinstance(module, _MEANS) and module.padding not in (0, (0,), (0, 0))
+        if not inner and (padded or not isinstance(module, (*_WEIGHTED, *_MEANS, *_SMOOTH, *_PIECEWISE))):
             raise UnsupportedError(
                 f"the sweep of second derivatives does not know {type(module).__name__} ({name}): say curvature='fisher', which takes "
                 "any network"
@@ -170,15 +174,16 @@ def refuse_unswept(model: nn.Module) -> None:
 
 @contextmanager
 def _squared(model: nn.Module) -> Iterator[None]:
-    """Inside, backward passes of linear layers and convolutions have squared weights and inputs."""
+    """Inside, backward passes have squared weights, inputs and derivatives."""
     refuse_unswept(model)
-    weighted = [module for module in model.modules() if isinstance(module, _WEIGHTED)]
+    ways = ((_WEIGHTED, _Squared.run), (_MEANS, _Mean.run), (_SMOOTH, _Activated.run))
+    changed = {module: run for module in model.modules() for kinds, run in ways if isinstance(module, kinds)}
     try:
-        for module in weighted:
-            module.forward = functools.partial(_Squared.run, module)  # type: ignore[method-assign]
+        for module, run in changed.items():
+            module.forward = functools.partial(run, module)  # type: ignore[method-assign]
         yield
     finally:
-        for module in weighted:
+        for module in changed:
             del module.forward
 
 
@@ -204,6 +209,49 @@ class _Squared(torch.autograd.Function):
             out = nn.functional.linear(x2, w2) if linear else module._conv_forward(x2, w2, None)
         back, own = torch.autograd.grad(out, (x2, w2), c)
         return None, back, own
+
+
+class _Mean(torch.autograd.Function):
+    """A mean over n whose backward pass carries second derivatives: c / n^2 to each."""
+
+    @staticmethod
+    def run(module: Any, x: Tensor) -> Tensor:
+        return _Mean.apply(module, x)
+
+    @staticmethod
+    def forward(ctx: Any, module: Any, x: Tensor) -> Tensor:
+        ctx.module, ctx.like = module, x.detach()
+        return type(module).forward(module, x)
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            x = torch.zeros_like(ctx.like).requires_grad_()
+            out = type(ctx.module).forward(ctx.module, x)
+        (back,) = torch.autograd.grad(out, x, c)
+        size = ctx.module.kernel_size
+        n = math.prod(size) if isinstance(size, tuple) else size ** (x.ndim - 2)
+        return None, back / n
+
+
+class _Activated(torch.autograd.Function):
+    """An activation whose backward pass carries second derivatives: f'^2 c, without the term in f''."""
+
+    @staticmethod
+    def run(module: Any, x: Tensor) -> Tensor:
+        return _Activated.apply(module, x)
+
+    @staticmethod
+    def forward(ctx: Any, module: Any, x: Tensor) -> Tensor:
+        ctx.module, ctx.x = module, x.detach()
+        return type(module).forward(module, x)
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            x = ctx.x.requires_grad_()
+            (slope,) = torch.autograd.grad(type(ctx.module).forward(ctx.module, x).sum(), x)
+        return None, slope.square() * c
 
 
 def _finite(tensor: Tensor, name: str) -> Tensor:

@@ -84,9 +84,31 @@ def test_convolutions_and_pooling_are_swept():
     net(x).sum().backward()  # the model computes as before
 
 
-def test_an_activation_that_the_sweep_does_not_know_is_named():
-    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
-    with pytest.raises(UnsupportedError, match=r"does not know Tanh \(1\): say curvature='fisher'"):
+def test_means_are_swept():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 6, bias=False), nn.AvgPool1d(3), nn.Linear(2, 3, bias=False)).double()
+    x = torch.randn(1, 6, dtype=torch.float64)
+    first, _ = found("obd", net, [(x, torch.tensor([0]))])
+    p = net(x).detach().softmax(1)
+    below = ((p * (1 - p)) @ net[2].weight.detach().square()).repeat_interleave(3, dim=1) / 9
+    assert torch.allclose(first, below.T @ x.square())
+    padded = nn.Sequential(nn.Linear(6, 6), nn.AvgPool1d(3, padding=1), nn.Linear(2, 3)).double()
+    with pytest.raises(UnsupportedError, match="does not know AvgPool1d"):
+        found("obd", padded, [(x, torch.tensor([0]))])
+
+
+def test_smooth_activations_are_swept_by_the_square_of_their_slope():
+    net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Tanh(), nn.Linear(3, 2, bias=False)).double()
+    first, _ = found("obd", net)
+    x, hidden = DATA[0][0], net[0](DATA[0][0]).detach()
+    p = net(x).detach().softmax(1)
+    c = ((p * (1 - p)) @ net[2].weight.detach().square()) * (1 - hidden.tanh().square()).square()
+    assert torch.allclose(first, c.T @ x.square())
+
+
+def test_a_part_that_the_sweep_does_not_know_is_named():
+    net = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 2)).double()
+    with pytest.raises(UnsupportedError, match=r"does not know LayerNorm \(1\): say curvature='fisher'"):
         found("obd", net)
     assert len(found("fisher", net)) == 2
 

@@ -31,7 +31,7 @@ def method(
         h(W_l) = mean over samples of c_l (x_{l-1}^2)^T
 
     The smallest saliencies of all layers together go, in rounds with training between. The sweep drops cross terms inside a layer
-    and knows ReLU and max-pooling only; ``fisher`` (labels drawn from the model, one gradient per sample) is exact for ReLU
+    and knows pooling and common activations only; ``fisher`` (labels drawn from the model, one gradient per sample) is exact for ReLU
     networks and takes any; ``empirical`` has the true labels.
 
     Pass ``calibration=``: pairs (inputs, targets), or a function that returns them.
