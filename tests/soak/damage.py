@@ -53,6 +53,7 @@ class Prepared:
         Run(self.config, self.whole).train()
         Run(self.config, self.stopped, view=StopAt(4)).train()
         shutil.copy(self.whole / "result.json", self.stopped)
+        self.ending = ending_of(self.config, self.whole)
         self.states = {path.name: tensors(path) for path in Checkpoints(self.stopped / "checkpoints").paths()}
         self.end = tensors(Checkpoints(self.whole / "checkpoints").paths()[-1])
 
@@ -141,6 +142,8 @@ def reported(prepared, folder):
 
 
 def swept(prepared, folder):
-    if ending_of(prepared.config, folder) is not None:
-        row_of(prepared.config, folder)
-    return True
+    ending = ending_of(prepared.config, folder)
+    if ending is None:
+        return True  # the run is repeated
+    row_of(prepared.config, folder)
+    return ending == prepared.ending

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regrow.errors import StateError
-from regrow.training.forms import is_ending, is_metrics_row, is_speed_row, read_json
+from regrow.training.forms import is_ending, is_metrics_row, is_speed_row, read_json, sealed
 
 ROW = {"kind": "train", "step": 1, "epoch": 0.5, "loss": 0.5, "accuracy": 0.5, "top5": None, "updates": 2}
 ENDING = {"identity": "abc", "steps": 10, "test_error": 1.5, "test_top5": None, "speedup": {"a": None, "b": 2.0}}
@@ -41,3 +41,14 @@ def test_a_damaged_result_is_named(text, tmp_path):
     path.write_text(json.dumps(ENDING))
     assert read_json(path, is_ending) == ENDING
     assert read_json(tmp_path / "none", is_ending) is None
+
+
+def test_a_changed_digit_of_a_result_is_named(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_bytes(sealed(ENDING))
+    assert {key: value for key, value in read_json(path, is_ending).items() if key in ENDING} == ENDING
+    path.write_bytes(sealed(ENDING).replace(b"1.5", b"1.4"))
+    with pytest.raises(StateError, match=r"result\.json is damaged .*repeat regrow train"):
+        read_json(path, is_ending)
+    path.write_text(json.dumps(ENDING))  # of a release without a hash
+    assert read_json(path, is_ending) == ENDING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from regrow.errors import StateError
 
 Test = Callable[[Any], bool]
+_SEAL = "sha256"
 
 
 def is_number(value: Any) -> bool:
@@ -79,7 +81,21 @@ def is_ending(found: Any) -> bool:
         "patience": is_count,
         "speedup": or_none(lambda value: isinstance(value, dict) and all(map(_MAYBE, value.values()))),
     }
-    return has_form(found, {"identity": _is_text, "steps": is_count}, optional)
+    return has_form(found, {"identity": _is_text, "steps": is_count}, optional) and _holds(found)
+
+
+def sealed(ending: Mapping[str, Any]) -> bytes:
+    """The bytes of ``result.json`` or ``diverged.json``, with a hash by which a changed digit is noticed."""
+    return json.dumps({**ending, _SEAL: _seal(ending)}, indent=1).encode()
+
+
+def _holds(ending: Mapping[str, Any]) -> bool:
+    """Whether the hash is that of the rest; files of releases without one count as they are."""
+    return _SEAL not in ending or ending[_SEAL] == _seal({key: ending[key] for key in ending if key != _SEAL})
+
+
+def _seal(ending: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(ending, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_json(path: Path, test: Test) -> Any:

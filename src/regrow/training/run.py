@@ -33,6 +33,7 @@ from regrow.training.checkpoint import Checkpoints
 from regrow.training.claim import other_configuration, refuse_others
 from regrow.training.evaluation import Scores, evaluate
 from regrow.training.folder import RunFolder
+from regrow.training.forms import sealed
 from regrow.training.lap import Lap
 from regrow.training.metrics import MetricLog
 from regrow.training.optimisation import learning_rate
@@ -285,7 +286,7 @@ class Run:
         self._row("test", scores)
         result = self._result(scores)
         if self.processes.leads:
-            write_atomically(self.files.result, json.dumps(result, indent=1).encode())
+            write_atomically(self.files.result, sealed(result))
         self._notify("finished", result)
         return result
 

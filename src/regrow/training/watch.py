@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from regrow.errors import CollapseError, DivergenceError, NonFiniteError
 from regrow.files import write_atomically
 from regrow.training.folder import RunFolder
+from regrow.training.forms import sealed
 
 
 def refuse_non_finite(model: nn.Module, images: Tensor, step: int, loss: float) -> NoReturn:
@@ -60,7 +60,7 @@ def note_divergence(folder: Path, identity: str, step: int, code: str, error: Di
     """Leave word in a run's folder that it ended without a result, where and why."""
     patience = error.patience if isinstance(error, CollapseError) else 0
     note = {"identity": identity, "steps": step, "code": code, "message": str(error), "patience": patience}
-    write_atomically(RunFolder(folder).diverged, json.dumps(note, indent=1).encode())
+    write_atomically(RunFolder(folder).diverged, sealed(note))
 
 
 def _first_bad_layer(model: nn.Module, images: Tensor) -> str:
