@@ -6,7 +6,7 @@ import pytest
 
 from regrow import models
 from regrow.config import to_toml
-from regrow.data.plan import count_steps
+from regrow.data.epoch import count_steps
 from regrow.errors import ConfigurationError
 from regrow.methods import METHODS, build
 from regrow.presets import PRESETS, PUBLISHED, find

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regrow.errors import StateError
-from regrow.execution.choosing.auto import Decision
+from regrow.execution.choosing.auto import Verdict
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -78,7 +78,7 @@ def _execution(value: Any) -> bool:
         if not isinstance(value, dict):
             return False
         if value["decision"] is not None:
-            Decision.from_dict(value["decision"])
+            Verdict.from_dict(value["decision"])
         return isinstance(value["execution"], str) and isinstance(value["pending"], bool)
     except (KeyError, TypeError, AttributeError, ValueError):
         return False

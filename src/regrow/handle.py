@@ -56,7 +56,7 @@ class Handle:
         self.decisions, self.settings = decisions, settings
         self.network = SparseNetwork(optimizer, layers, settings, ranks)
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
-        self.switch = Switch(self.network, lambda: self.window.share(self.step))
+        self.switch = Switch(self.network, lambda: self.window.fraction(self.step))
         self.step, self.round = 0, 0
         self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step, self.check)
         self.network.data = self._source

@@ -54,7 +54,7 @@ class GrowthWindow:
         """Every how many steps of a window evidence is collected, counted back from the update; every one with full momentum."""
         return self.settings.window_stride if self.settings.window_tolerance > 0 else 1
 
-    def share(self, step: int) -> float:
+    def fraction(self, step: int) -> float:
         """Share of the steps around ``step`` in which evidence is collected."""
         clock = self.settings.clock
         if clock is None or self._exhausted:

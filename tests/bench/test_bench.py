@@ -109,7 +109,7 @@ def test_the_auto_arm_has_decided_and_keeps_its_masks_and_format(channels_last, 
     monkeypatch.setattr(measure, "milliseconds", Stopwatch(*DENSE_WINS))
     chosen = masks.uniform(tiny(), 0.4)
     arm = arms.auto(tiny(), *batch(), chosen.masks, channels_last)
-    assert arm.handle.switch.decisions == 1
+    assert arm.handle.switch.verdicts == 1
     assert not arm.handle.switch.auto.pending
     assert arm.x.is_contiguous(memory_format=torch.channels_last) == channels_last
     assert all(torch.equal(arm.handle.masks[name], mask) for name, mask in chosen.masks.items())

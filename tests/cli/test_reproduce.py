@@ -17,7 +17,7 @@ def fake(monkeypatch):
 
 
 def test_the_list_fits_80_columns(fake, capsys, monkeypatch):
-    monkeypatch.setattr("regrow.experiments.cost.measured_rate", lambda: 1e11)
+    monkeypatch.setattr("regrow.experiments.duration.measured_rate", lambda: 1e11)
     assert main(["reproduce", "--list"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80

@@ -19,7 +19,7 @@ import torch
 from regrow import data, sparsify
 from regrow.config import Optimizer, Sparse
 from regrow.execution.choosing import auto, measure
-from regrow.execution.choosing.auto import Auto, Decision
+from regrow.execution.choosing.auto import Auto, Verdict
 from regrow.state import export_state
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.main import train
@@ -152,12 +152,12 @@ def watch_decisions(log, repeat):
     measured, decide, step = Auto._measured, Auto.decide, Run._train_step
 
     def repeated(self, recorder):
-        return Decision.from_dict(decided[Now.step]) if repeat else measured(self, recorder)
+        return Verdict.from_dict(decided[Now.step]) if repeat else measured(self, recorder)
 
     def noted(self):
         did = decide(self)
         if did and not repeat:
-            note(log, {"decided": Now.step, "decision": self.decision.as_dict()})
+            note(log, {"decided": Now.step, "decision": self.verdict.as_dict()})
         return did
 
     def stepped(self, *batch):
@@ -170,7 +170,7 @@ def watch_decisions(log, repeat):
 
 def use(log, handle, repeat):
     """Write down with which decision a step is computed."""
-    found = handle.switch.auto and handle.switch.auto.decision
+    found = handle.switch.auto and handle.switch.auto.verdict
     if not repeat:
         note(log, {"used": Now.step, "sparse": sorted(found.sparse) if found else None})
 

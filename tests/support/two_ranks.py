@@ -112,9 +112,9 @@ def automatic(rank, *figures):
     """``auto`` with a stopwatch per rank, past topology updates; what was chosen, how often, and how long rank 0 says it took."""
     inner, optimizer, handle = start(Stopwatch(*figures[rank]))
     train(DistributedDataParallel(inner), optimizer, 20, first=1000 * rank)
-    decision = handle.switch.auto.decision
+    decision = handle.switch.auto.verdict
     return {
-        "sparse": sorted(sparse_layers(handle)), "decisions": handle.switch.decisions, "updates": handle.updates, "masks": bits(handle),
+        "sparse": sorted(sparse_layers(handle)), "decisions": handle.switch.verdicts, "updates": handle.updates, "masks": bits(handle),
         "decision": None if decision is None else decision.as_dict(),
         "weights": torch.cat([p.detach().flatten() for p in inner.parameters()]),
     }  # fmt: skip

@@ -28,7 +28,7 @@ class Watch(StopAt):
     def stepped(self, run):
         if run.step == self.end:
             raise Stop
-        self.used[run.step] = run.parts.handle.switch.auto.decision
+        self.used[run.step] = run.parts.handle.switch.auto.verdict
 
 
 @pytest.mark.parametrize("end", [2, 3, 9])

@@ -258,7 +258,7 @@ def test_auto_prints_its_choices_after_the_first_step_and_when_resumed(data, tmp
         run = Run(tiny.config(data, sparse=sparse, max_steps=steps), tmp_path / "run", view=view)
         run.train()
         texts.append(output.getvalue())
-        assert run.parts.handle.switch.decisions == (1 if steps == 2 else 0)
+        assert run.parts.handle.switch.verdicts == (1 if steps == 2 else 0)
         assert {row.execution for row in run.parts.handle.explain()} == {"sparse"}
     for text in texts:
         assert text.count("execution: auto") == 1

@@ -133,7 +133,7 @@ def _list() -> int:
 
     from regrow.environment import cores
     from regrow.experiments.catalogue import EXPERIMENTS
-    from regrow.experiments.cost import estimate, measured_rate
+    from regrow.experiments.duration import estimate, measured_rate
     from regrow.experiments.watch import readable
 
     rate = measured_rate()

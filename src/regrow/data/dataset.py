@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regrow.data.plan import EpochPlan, count_steps
+from regrow.data.epoch import Epoch, count_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,12 +86,12 @@ class Dataset(ABC):
             samples_innermost: images may lie in memory as sparse kernels like them, where that costs nothing.
         """
         # Not a generator itself: wrong arguments are reported at the call, not at the first batch.
-        plan = EpochPlan(len(self), batch_size, epoch, seed, start_step, rank, world, self.shuffle)
-        return self._produce(plan, samples_innermost)
+        course = Epoch(len(self), batch_size, epoch, seed, start_step, rank, world, self.shuffle)
+        return self._produce(course, samples_innermost)
 
     @abstractmethod
-    def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of a plan."""
+    def _produce(self, course: Epoch, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch."""
 
     def problems(self, quick: bool = False) -> list[str]:
         """What is wrong with files that are read later on; a quick look does not decode those that are plainly whole."""

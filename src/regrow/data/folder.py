@@ -23,8 +23,8 @@ from regrow.data import draws, images
 from regrow.data.arrays import Normalisation, hold_out_per_class
 from regrow.data.catalogue import IMAGENET
 from regrow.data.dataset import Dataset
+from regrow.data.epoch import Epoch
 from regrow.data.errors import DataError
-from regrow.data.plan import EpochPlan
 from regrow.environment import cores
 
 PREFETCHED_BATCHES = 2
@@ -176,13 +176,13 @@ class ImageFolder(Dataset):
             found = pool.map(partial(images.problem, quick=quick), self._listing.paths)
             return [problem for problem in found if problem is not None]
 
-    def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        order = plan.order()
+    def _produce(self, course: Epoch, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        order = course.order()
         pending: deque[_Decoding] = deque()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="regrow-decode")
         try:
-            for start, stop in plan:
-                pending.append(self._start(pool, order[start:stop], plan))
+            for start, stop in course:
+                pending.append(self._start(pool, order[start:stop], course))
                 if len(pending) > PREFETCHED_BATCHES:
                     yield self._finish(pending.popleft())
             while pending:
@@ -190,9 +190,11 @@ class ImageFolder(Dataset):
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _start(self, pool: ThreadPoolExecutor, chosen: np.ndarray, plan: EpochPlan) -> _Decoding:
+    def _start(self, pool: ThreadPoolExecutor, chosen: np.ndarray, course: Epoch) -> _Decoding:
         images = np.empty((len(chosen), *self.shape[1:], 3), np.float32)
-        tasks = [pool.submit(self._decode, images[row], int(i), plan.seed, plan.epoch) for row, i in enumerate(chosen)]
+        tasks = [
+            pool.submit(self._decode, images[row], int(i), course.seed, course.epoch) for row, i in enumerate(chosen)
+        ]
         return _Decoding(images, self._listing.labels[chosen], tasks)
 
     def _finish(self, decoding: _Decoding) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from regrow.data.arrays import LabelledImages, Normalisation
 from regrow.data.augment import CropFlip
 from regrow.data.dataset import Dataset
-from regrow.data.plan import EpochPlan
+from regrow.data.epoch import Epoch
 from regrow.execution.kernels.layout import chwn_strides
 from regrow.execution.kernels.native import available, call
 from regrow.execution.kernels.records import ImageBatch
@@ -64,12 +64,12 @@ class ArrayDataset(Dataset):
         """Number of samples."""
         return len(self._labels)
 
-    def _produce(self, plan: EpochPlan, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.from_numpy(plan.order())
+    def _produce(self, course: Epoch, samples_innermost: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.from_numpy(course.order())
         labels = self._labels.index_select(0, order)
-        outcomes = self._augment.choose(len(self), plan.seed, plan.epoch) if self._augment else None
+        outcomes = self._augment.choose(len(self), course.seed, course.epoch) if self._augment else None
         native = outcomes is None and self._images.dtype == torch.uint8 and available()
-        for start, stop in plan:
+        for start, stop in course:
             chosen = order[start:stop]
             outcome = None if outcomes is None else outcomes.index_select(0, chosen)
             images = self._load(chosen, samples_innermost) if native else self._make(chosen, outcome)

@@ -11,7 +11,7 @@ from torch import nn
 from regrow.arguments import EXECUTIONS
 from regrow.errors import UnsupportedError, unknown
 from regrow.execution.choosing import measure
-from regrow.execution.choosing.auto import Auto, Decision
+from regrow.execution.choosing.auto import Auto, Verdict
 from regrow.execution.choosing.explanation import Choice, Explanation
 from regrow.execution.choosing.measure import Timer
 from regrow.execution.choosing.reasons import explain
@@ -44,16 +44,16 @@ class Switch:
 
     Args:
         network: the layers and their masks.
-        share: share of steps inside growth windows, now.
+        in_windows: fraction of steps inside growth windows, now.
     """
 
-    def __init__(self, network: SparseNetwork, share: Callable[[], float]) -> None:
+    def __init__(self, network: SparseNetwork, in_windows: Callable[[], float]) -> None:
         self.network = network
         self.execution = "masked"
         self.native_step = True
         self.auto: Auto | None = None
         self.timer: Timer | None = None
-        self._share = share
+        self._in_windows = in_windows
         self._model: nn.Module | None = None
         self._sparse: dict[str, Execution] = {}
         self._reasons: dict[str, str] = {}
@@ -92,8 +92,8 @@ class Switch:
 
     def follow(self, window_open: bool) -> None:
         """Between steps: decide if that is due; dense weight gradients inside a growth window, at present weights only outside."""
-        if self.auto is not None and self.auto.decide() and self.auto.decision is not None:
-            self._compute_sparse(self.auto.decision.sparse)
+        if self.auto is not None and self.auto.decide() and self.auto.verdict is not None:
+            self._compute_sparse(self.auto.verdict.sparse)
         for layer in self._sparse_layers():
             self._sparse[layer.name].dense_gradient(window_open)
             # The kernels' own gradients have exact zeros at missing weights: masking them again would be dense work.
@@ -148,26 +148,26 @@ class Switch:
         return replace(table, rows=tuple(rows))
 
     @property
-    def decisions(self) -> int:
+    def verdicts(self) -> int:
         """How often ``auto`` decided in this process."""
         return 0 if self.auto is None else self.auto.count
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to compute the same way: plain data."""
         auto = self.auto
-        decision = None if auto is None or auto.decision is None else auto.decision.as_dict()
-        return {"execution": self.execution, "pending": auto is not None and auto.pending, "decision": decision}
+        verdict = None if auto is None or auto.verdict is None else auto.verdict.as_dict()
+        return {"execution": self.execution, "pending": auto is not None and auto.pending, "decision": verdict}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Keep saved decisions, where both the saved run and this one are ``auto``."""
+        """Keep a saved verdict, where both the saved run and this one are ``auto``."""
         if self.auto is None or state is None or state["execution"] != "auto":
             return
-        decision = None if state["decision"] is None else Decision.from_dict(state["decision"])
-        self.auto.restore(decision, state["pending"])
-        self._compute_sparse(() if decision is None else decision.sparse - set(self._reasons))
+        verdict = None if state["decision"] is None else Verdict.from_dict(state["decision"])
+        self.auto.restore(verdict, state["pending"])
+        self._compute_sparse(() if verdict is None else verdict.sparse - set(self._reasons))
 
     def _automatic(self, model: nn.Module, able: list[Layer]) -> Auto:
-        return Auto(self.network, model, able, self._share, self.timer or measure.milliseconds)
+        return Auto(self.network, model, able, self._in_windows, self.timer or measure.milliseconds)
 
     def _compute_sparse(self, names: Iterable[str]) -> None:
         """Exactly these layers on sparse kernels; modules between them keep the CHWN layout."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from regrow import config as configuration
 from regrow.config import Config
 from regrow.errors import ConfigurationError
-from regrow.experiments import cost
+from regrow.experiments import duration
 from regrow.training.density import settle_density
 
 
@@ -28,7 +28,7 @@ class Job:
     @property
     def work(self) -> float:
         """How long it takes, relative to other runs."""
-        return cost.seconds(self.config)
+        return duration.seconds(self.config)
 
 
 def expand(base: Config, grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Job]:

@@ -186,7 +186,7 @@ def run_job(job: Job, folder: Path, threads: int, gpu: str | None = None) -> Out
     home.mkdir(parents=True, exist_ok=True)
     write_atomically(home / "job.toml", to_toml(job.config).encode())
     began = time.monotonic()
-    command = [sys.executable, "-m", "regrow.experiments.worker", str(home)]
+    command = [sys.executable, "-m", "regrow.cli.worker", str(home)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu

@@ -47,7 +47,7 @@ class Processes:
         """Whether the flag is set in any process."""
         return self.sum([float(flag)])[0] > 0
 
-    def share(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor) -> Tensor:
         """The tensor of rank 0, on every rank."""
         if self.world > 1:
             dist.broadcast(tensor, src=0)

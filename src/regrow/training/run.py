@@ -163,7 +163,7 @@ class Run:
         (loss if self.processes.world == 1 else loss * self._weight(len(labels))).backward()
         if config.optimizer.clip_norm:
             nn.utils.clip_grad_norm_(self._parameters, config.optimizer.clip_norm)
-        journaled, decided = len(parts.handle.journal), parts.handle.switch.decisions
+        journaled, decided = len(parts.handle.journal), parts.handle.switch.verdicts
         parts.optimizer.step()
         seen = self._global_batch()
         self.pace.count(seen)
@@ -173,7 +173,7 @@ class Run:
         if len(parts.handle.journal) != journaled:
             self.log.add_update()
             self._notify("updated")
-        if parts.handle.switch.decisions != decided:
+        if parts.handle.switch.verdicts != decided:
             self._decided = True
             self._notify("chosen")
         self._notify("stepped")
@@ -272,7 +272,7 @@ class Run:
     def _evaluate(self, dataset: Any) -> Scores:
         for buffer in self.parts.network.buffers():
             # Running statistics differ between processes; those of rank 0 count, and are saved.
-            self.processes.share(buffer)
+            self.processes.broadcast(buffer)
         scores = evaluate(self.parts.network, dataset, self.config.data.eval_batch, self.processes)
         self.pace.skip()
         refuse_non_finite_scores(scores.loss, self.step)

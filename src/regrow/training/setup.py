@@ -58,7 +58,7 @@ def assemble(config: Config, processes: Processes) -> Parts:
         )
     test = load_split(config, config.data.test_split)
     steps_per_epoch = train.steps_per_epoch(config.data.batch)
-    _check_shares(train, config, processes)
+    _check_parts(train, config, processes)
     network = build_model(config, train).to(processes.device)
     check_outputs(config, network, train)
     if config.weights:
@@ -69,7 +69,7 @@ def assemble(config: Config, processes: Processes) -> Parts:
     return Parts(network, forward, optimizer, handle, train, validation, test, traffic, steps_per_epoch)
 
 
-def _check_shares(train: Dataset, config: Config, processes: Processes) -> None:
+def _check_parts(train: Dataset, config: Config, processes: Processes) -> None:
     try:
         train.batches(0, config.data.batch, world=processes.world)
     except ValueError as error:

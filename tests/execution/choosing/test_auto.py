@@ -34,7 +34,7 @@ def test_first_step_is_masked_then_the_winner_runs():
     train(model, optimizer, 1)
     assert sparse_layers(handle) == ALL
     assert execution_of(model[0]) is not None
-    assert handle.switch.decisions == 1
+    assert handle.switch.verdicts == 1
 
 
 def test_dense_wins_everywhere():
@@ -55,7 +55,7 @@ def test_a_dear_conversion_keeps_a_single_layer_dense(tmp_path, monkeypatch):
     neighbour = [
         ("Linear(in_features=12, out_features=16, bias=True) weight (16, 12) bias (16,) on 20x12 float32 dense", 3.0)
     ]
-    neighbour += [("weight (16, 12)", 1.0), ("whole model, planned", 1.0)]
+    neighbour += [("weight (16, 12)", 1.0), ("whole model, predicted", 1.0)]
     # An own cache: the first figures must not answer for these.
     monkeypatch.setenv("REGROW_CACHE", str(tmp_path / "other"))
     model, optimizer, handle = start(Stopwatch(*slow, *neighbour, *DENSE_WINS))
@@ -86,10 +86,10 @@ def test_the_whole_model_has_the_last_word():
 
 
 def test_a_narrow_gain_must_show_twice():
-    stopwatch = Stopwatch(("whole model, planned", 47.0), *SPARSE_WINS)
+    stopwatch = Stopwatch(("whole model, predicted", 47.0), *SPARSE_WINS)
     model, optimizer, handle = start(stopwatch)
     train(model, optimizer, 1)
-    assert stopwatch.asked.count("whole model, planned") == 2
+    assert stopwatch.asked.count("whole model, predicted") == 2
     assert sparse_layers(handle) == ALL
 
 
@@ -115,14 +115,14 @@ def test_crossing_a_boundary_decides_again():
     handle.network.set_masks({s.name: s.mask.clone() for s in handle.parameters})
     assert not handle.switch.auto.pending
     stopwatch.figures[:0] = [("sparse 100%", 99.0), ("window 100%", 99.0)]
-    decision = handle.switch.auto.decision
-    handle.switch.auto.decision = replace(decision, costs=tuple(replace(c, slope=40.0) for c in decision.costs))
+    verdict = handle.switch.auto.verdict
+    handle.switch.auto.verdict = replace(verdict, times=tuple(replace(c, slope=40.0) for c in verdict.times))
     handle.network.set_masks(dense)
     assert handle.switch.auto.pending
     assert "decided again" in handle.explain().note
     train(model, optimizer, 1, first=1)
     assert sparse_layers(handle) == set()
-    assert handle.switch.decisions == 2
+    assert handle.switch.verdicts == 2
     assert execution_of(model[0]) is None
 
 
@@ -130,7 +130,7 @@ def test_topology_updates_without_a_crossing_decide_nothing():
     model, optimizer, handle = start(Stopwatch(*SPARSE_WINS))
     train(model, optimizer, 10)
     assert handle.updates == 1
-    assert handle.switch.decisions == 1
+    assert handle.switch.verdicts == 1
 
 
 def test_all_sparse_equals_execution_sparse_bit_for_bit():
@@ -161,7 +161,7 @@ def test_measuring_leaves_no_trace():
         parts = [*model.state_dict().values(), *(p.grad for p in model.parameters()), drawn]
         parts += [t for state in optimizer.state_dict()["state"].values() for t in state.values() if t is not None]
         after = train(model, optimizer, 10)
-        runs[execution] = (parts, list(seen), after, handle.switch.decisions)
+        runs[execution] = (parts, list(seen), after, handle.switch.verdicts)
     masked, measured = runs["masked"], runs["auto"]
     assert measured[3] == 1
     assert masked[1] == measured[1]
@@ -198,7 +198,7 @@ def test_another_thread_count_or_machine_warns_and_keeps(monkeypatch):
     saved = handle.state_dict()
     _, held, other = start(Stopwatch())
     monkeypatch.setattr(automatic, "machine", lambda: "another machine, 64 threads")
-    with pytest.warns(UserWarning, match="decided on .*1 threads.*64 threads: the decisions are kept"):
+    with pytest.warns(UserWarning, match="decided on .*1 threads.*64 threads: its verdict is kept"):
         other.load_state_dict(saved)
     assert sparse_layers(other) == ALL
     assert regrow.handle_of(held) is other
@@ -286,7 +286,7 @@ def test_channels_last_models_are_timed_as_such():
 def test_a_real_stopwatch_decides_once_and_explains():
     model, optimizer, handle = start(None)
     train(model, optimizer, 3)
-    assert handle.switch.decisions == 1
+    assert handle.switch.verdicts == 1
     for row in handle.explain():
         assert row.dense_ms > 0
         assert row.sparse_ms > 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regrow.execution.choosing.chains import Stage, cost, fastest
+from regrow.execution.choosing.chains import Stage, duration, fastest
 
 _ms = st.integers(0, 20).map(float)
 _stages = st.lists(
@@ -31,10 +31,10 @@ def _follow(stage):
 def test_no_assignment_is_faster(stages):
     able = [s.name for s in stages if s.layer and s.chwn is not None]
     subsets = itertools.chain.from_iterable(itertools.combinations(able, n) for n in range(len(able) + 1))
-    best = min(cost(stages, frozenset(subset)) for subset in subsets)
+    best = min(duration(stages, frozenset(subset)) for subset in subsets)
     way = fastest(stages)
     assert way.ms == pytest.approx(best)
-    assert cost(stages, way.sparse) == pytest.approx(way.ms)
+    assert duration(stages, way.sparse) == pytest.approx(way.ms)
     assert way.sparse <= set(able)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regrow.execution.choosing import measure
-from regrow.execution.choosing.measure import Bench, Cost, milliseconds
+from regrow.execution.choosing.measure import Bench, ModuleTimes, milliseconds
 from regrow.execution.choosing.record import Call
 from regrow.execution.choosing.timings import Timings
 from regrow.execution.kernels import native
@@ -34,7 +34,7 @@ def test_a_layer_costs_what_was_measured(tmp_path, module):
     figures = ((" dense", 10.0), ("random", 6.0), (" sparse", 2.0), ("enter", 0.5))
     cost = bench(tmp_path, Stopwatch(*figures)).layer(CALL, module, mask(1 / 16), None)
     slope = 4.0 / (0.25 - 1 / 16)
-    assert cost == Cost("fc", "layer", 10.0, 2.0, 0.5, 0.0, 1 / 16, pytest.approx(slope))
+    assert cost == ModuleTimes("fc", "layer", 10.0, 2.0, 0.5, 0.0, 1 / 16, pytest.approx(slope))
     assert cost.break_even == pytest.approx(1 / 16 + 8.0 / slope)
     assert cost.stage(0.25).chwn == pytest.approx(6.0)
 
@@ -95,10 +95,10 @@ def test_everything_measured_really_runs(tmp_path):
 
 
 def test_break_even_at_the_ends():
-    assert Cost("a", "layer", 5.0, 1.0).break_even == 1.0
-    assert Cost("a", "layer", 1.0, 5.0).break_even == 0.0
-    assert Cost("a", "layer", 1.0, 5.0, slope=1.0).break_even == 0.0
-    assert Cost("a", "ordinary", 1.0).break_even is None
+    assert ModuleTimes("a", "layer", 5.0, 1.0).break_even == 1.0
+    assert ModuleTimes("a", "layer", 1.0, 5.0).break_even == 0.0
+    assert ModuleTimes("a", "layer", 1.0, 5.0, slope=1.0).break_even == 0.0
+    assert ModuleTimes("a", "ordinary", 1.0).break_even is None
 
 
 def test_the_stopwatch_runs_everything_and_returns_times():

@@ -55,9 +55,9 @@ def test_assignments_switch_layers():
     trial = Trial(twin, executions, ((x,), {}), None)
     trial.prepare(frozenset({"0"}))
     assert [execution.live for execution in executions.values()] == [True, False]
-    ms = trial.time({"masked": frozenset(), "planned": frozenset({"4"})}, timer)
-    assert ms == {"masked": 1.0, "planned": 1.0}
-    assert seen == {"whole model, masked": [], "whole model, planned": ["4"]}
+    ms = trial.time({"masked": frozenset(), "predicted": frozenset({"4"})}, timer)
+    assert ms == {"masked": 1.0, "predicted": 1.0}
+    assert seen == {"whole model, masked": [], "whole model, predicted": ["4"]}
     assert all(p.grad is None for p in twin.parameters())
 
 

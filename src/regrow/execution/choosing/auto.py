@@ -1,8 +1,8 @@
 """`auto`: the measured winner, dense or sparse, per chain of layers.
 
 execute("auto")      listen to the next training step, which runs as before (at first: masked)
-after that step      time every module of a copy both ways, choose by chain, check the whole model -> decision
-topology update      predict with the measured costs; if the choice would change, listen and decide again
+after that step      time every module of a copy both ways, choose by chain, check the whole model -> verdict
+topology update      predict with the measured times; if the choice would change, listen and decide again
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from regrow.errors import ExecutionWarning
-from regrow.execution.choosing.chains import cost, fastest
-from regrow.execution.choosing.measure import FOLLOWERS, Bench, Cost, Timer, keeps_channels_last
+from regrow.execution.choosing.chains import duration, fastest
+from regrow.execution.choosing.measure import FOLLOWERS, Bench, ModuleTimes, Timer, keeps_channels_last
 from regrow.execution.choosing.record import Call, Recorder
 from regrow.execution.choosing.timings import Timings, machine
 from regrow.execution.choosing.trial import Trial, dense_copy
@@ -40,27 +40,35 @@ UNTESTED_MARGIN = 0.9
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What was chosen and from which figures: plain data, part of a checkpoint."""
+class Verdict:
+    """What was chosen and from which figures: plain data, part of a checkpoint.
+
+    ``predicted`` are the layers that would be sparse by the times of single modules; ``reason`` is what the whole model said.
+    """
 
     sparse: frozenset[str]
-    planned: frozenset[str]
-    costs: tuple[Cost, ...]
-    verdict: str
+    predicted: frozenset[str]
+    times: tuple[ModuleTimes, ...]
+    reason: str
     seconds: float
     threads: int = field(default_factory=torch.get_num_threads)
     machine: str = field(default_factory=machine)
 
     def as_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        plain = asdict(self)
-        return {**plain, "sparse": sorted(self.sparse), "planned": sorted(self.planned), "costs": list(plain["costs"])}
+        plain = {_SAVED.get(key, key): value for key, value in asdict(self).items()}
+        return {**plain, **{key: sorted(plain[key]) for key in ("sparse", "planned")}, "costs": list(plain["costs"])}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Decision:
+    def from_dict(cls, plain: Mapping[str, Any]) -> Verdict:
         """From a checkpoint."""
-        names = {key: frozenset(plain[key]) for key in ("sparse", "planned")}
-        return cls(**{**plain, **names, "costs": tuple(Cost(**cost) for cost in plain["costs"])})
+        values = {key: plain[_SAVED.get(key, key)] for key in cls.__dataclass_fields__ if _SAVED.get(key, key) in plain}
+        names = {key: frozenset(values[key]) for key in ("sparse", "predicted")}
+        return cls(**{**values, **names, "times": tuple(ModuleTimes(**found) for found in values["times"])})
+
+
+_SAVED = {"predicted": "planned", "times": "costs", "reason": "verdict"}
+"""Names in checkpoints, where they are others."""
 
 
 class Auto:
@@ -70,16 +78,21 @@ class Auto:
         network: masks.
         model: the model without wrappers.
         layers: those that may be sparse.
-        share: share of steps inside growth windows, now.
+        in_windows: fraction of steps inside growth windows, now.
         timer: the stopwatch.
     """
 
     def __init__(
-        self, network: SparseNetwork, model: nn.Module, layers: list[Layer], share: Callable[[], float], timer: Timer
+        self,
+        network: SparseNetwork,
+        model: nn.Module,
+        layers: list[Layer],
+        in_windows: Callable[[], float],
+        timer: Timer,
     ) -> None:
-        self.decision: Decision | None = None
+        self.verdict: Verdict | None = None
         self.count = 0
-        self._network, self._model, self._share, self._timer = network, model, share, timer
+        self._network, self._model, self._in_windows, self._timer = network, model, in_windows, timer
         names = {id(module): name for name, module in model.named_modules()}
         self._layers = {names[id(layer.module)]: layer for layer in layers}
         self._recorder: Recorder | None = None
@@ -87,7 +100,7 @@ class Auto:
 
     @property
     def pending(self) -> bool:
-        """Whether a decision is due after the next training step."""
+        """Whether a verdict is due after the next training step."""
         return self._recorder is not None
 
     def listen(self) -> None:
@@ -103,25 +116,25 @@ class Auto:
 
     def masks_changed(self) -> None:
         """After a topology update: has a density crossed its boundary?"""
-        if self.decision is not None and self.decision.costs:
+        if self.verdict is not None and self.verdict.times:
             densities = {layer.name: self._network.density(layer) for layer in self._layers.values()}
-            stages = [c.stage(densities.get(c.name)) for c in self.decision.costs]
-            if fastest(stages).sparse != self.decision.planned:
+            stages = [c.stage(densities.get(c.name)) for c in self.verdict.times]
+            if fastest(stages).sparse != self.verdict.predicted:
                 self.listen()
 
-    def restore(self, decision: Decision | None, pending: bool) -> None:
-        """Go on with a saved decision, or without one."""
-        self.decision = decision
+    def restore(self, verdict: Verdict | None, pending: bool) -> None:
+        """Go on with a saved verdict, or without one."""
+        self.verdict = verdict
         if pending:
             self.listen()
         else:
             self.stop()
-        if decision is not None and (now := (torch.get_num_threads(), machine())) != (
-            decision.threads,
-            decision.machine,
+        if verdict is not None and (now := (torch.get_num_threads(), machine())) != (
+            verdict.threads,
+            verdict.machine,
         ):
             warnings.warn(
-                f"execution 'auto' was decided on {decision.machine}; here is {now[1]}: the decisions are kept, but others may be "
+                f"execution 'auto' was decided on {verdict.machine}; here is {now[1]}: its verdict is kept, but another may be "
                 "faster and results may differ in the last bits. handle.execute('auto') measures again",
                 ExecutionWarning,
                 stacklevel=2,
@@ -134,37 +147,37 @@ class Auto:
             return False
         self.stop()
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            decision = self._measured(recorder)
+            found = self._measured(recorder)
         # Ranks may time differently, but must go on alike.
-        self.decision = Decision.from_dict(self._network.ranks.first(decision.as_dict()))
+        self.verdict = Verdict.from_dict(self._network.ranks.first(found.as_dict()))
         self.count += 1
         return True
 
-    def _measured(self, recorder: Recorder) -> Decision:
+    def _measured(self, recorder: Recorder) -> Verdict:
         begin = time.perf_counter()
         try:
             twin = dense_copy(self._model)
         except Exception as error:
             reason = f"the model cannot be copied to measure it ({type(error).__name__}: {error})"
             warnings.warn(f"execution 'auto' stays masked: {reason}", ExecutionWarning, stacklevel=2)
-            return Decision(frozenset(), frozenset(), (), reason, 0.0)
-        costs = self._costs(recorder, twin)
-        stages = [cost.stage() for cost in costs]
-        planned = fastest(stages).sparse
-        every = frozenset(c.name for c in costs if c.kind == "layer")
-        chosen, verdict = frozenset[str](), "dense computation is faster in every chain"
-        if planned or cost(stages, every) <= HOPELESS * cost(stages, frozenset()):
-            chosen, verdict = self._tried(recorder, twin, costs, planned, every)
-        return Decision(chosen, planned, tuple(costs), verdict, time.perf_counter() - begin)
+            return Verdict(frozenset(), frozenset(), (), reason, 0.0)
+        times = self._timings(recorder, twin)
+        stages = [timing.stage() for timing in times]
+        predicted = fastest(stages).sparse
+        every = frozenset(c.name for c in times if c.kind == "layer")
+        chosen, reason = frozenset[str](), "dense computation is faster in every chain"
+        if predicted or duration(stages, every) <= HOPELESS * duration(stages, frozenset()):
+            chosen, reason = self._tried(recorder, twin, times, predicted, every)
+        return Verdict(chosen, predicted, tuple(times), reason, time.perf_counter() - begin)
 
-    def _costs(self, recorder: Recorder, twin: nn.Module) -> list[Cost]:
+    def _timings(self, recorder: Recorder, twin: nn.Module) -> list[ModuleTimes]:
         timings = Timings()
-        bench = Bench(timings, self._timer, keeps_channels_last(twin), self._share())
-        measured = [self._cost(bench, call, twin.get_submodule(name)) for name, call in recorder.calls.items()]
+        bench = Bench(timings, self._timer, keeps_channels_last(twin), self._in_windows())
+        measured = [self._timing(bench, call, twin.get_submodule(name)) for name, call in recorder.calls.items()]
         timings.save()
-        return [cost for cost in measured if cost is not None]
+        return [timing for timing in measured if timing is not None]
 
-    def _cost(self, bench: Bench, call: Call, module: nn.Module) -> Cost | None:
+    def _timing(self, bench: Bench, call: Call, module: nn.Module) -> ModuleTimes | None:
         layer = self._layers.get(call.name)
         if layer is not None:
             mask, reach = self._network.mask_and_reach(layer)
@@ -175,34 +188,41 @@ class Auto:
         return bench.ordinary(call, module) if has_weights and len(call.shape) >= 2 else None
 
     def _tried(
-        self, recorder: Recorder, twin: nn.Module, costs: list[Cost], planned: frozenset[str], every: frozenset[str]
+        self,
+        recorder: Recorder,
+        twin: nn.Module,
+        times: list[ModuleTimes],
+        predicted: frozenset[str],
+        every: frozenset[str],
     ) -> tuple[frozenset[str], str]:
-        """The plan, everything sparse, or nothing: whatever the whole model says."""
-        stages = [c.stage() for c in costs]
-        assignments = {"masked": frozenset[str](), "planned": planned}
-        if planned != every and cost(stages, every) <= HOPELESS * cost(stages, frozenset()):
+        """What was predicted, everything sparse, or nothing: whatever the whole model says."""
+        stages = [c.stage() for c in times]
+        assignments = {"masked": frozenset[str](), "predicted": predicted}
+        if predicted != every and duration(stages, every) <= HOPELESS * duration(stages, frozenset()):
             # Sums of modules timed alone miss what they do to each other: caches, and layouts that change between branches.
             assignments["sparse"] = every
-        if not planned:
-            del assignments["planned"]
+        if not predicted:
+            del assignments["predicted"]
         try:
             trial = self._trial(recorder, twin, every)
-            trial.prepare(assignments.get("sparse", planned))
-            rounds = [self._whole(trial, assignments, costs)]
+            trial.prepare(assignments.get("sparse", predicted))
+            rounds = [self._whole(trial, assignments, times)]
             if min(rounds[0].values()) > CLEAR * rounds[0]["masked"]:
-                rounds.append(self._whole(trial, assignments, costs))
+                rounds.append(self._whole(trial, assignments, times))
         except Exception as error:
-            masked, with_sparse = cost(stages, frozenset()), cost(stages, planned)
+            masked, with_sparse = duration(stages, frozenset()), duration(stages, predicted)
             sums = f"sums of modules: {masked:.1f} ms masked, {with_sparse:.1f} ms with sparse layers"
             wins = with_sparse <= UNTESTED_MARGIN * masked
-            return planned if wins else frozenset(), f"the whole model could not be timed ({error}); {sums}"
+            return predicted if wins else frozenset(), f"the whole model could not be timed ({error}); {sums}"
         return _judged(assignments, rounds)
 
-    def _whole(self, trial: Trial, assignments: Mapping[str, frozenset[str]], costs: list[Cost]) -> dict[str, float]:
+    def _whole(
+        self, trial: Trial, assignments: Mapping[str, frozenset[str]], times: list[ModuleTimes]
+    ) -> dict[str, float]:
         """Milliseconds of the whole model, with what growth windows add in the mean over steps."""
         ms = trial.time(assignments, self._timer)
         return {
-            name: ms[name] + sum(c.window for c in costs if c.name in sparse) for name, sparse in assignments.items()
+            name: ms[name] + sum(c.window for c in times if c.name in sparse) for name, sparse in assignments.items()
         }
 
     def _trial(self, recorder: Recorder, twin: nn.Module, names: frozenset[str]) -> Trial:

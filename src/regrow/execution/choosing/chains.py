@@ -37,7 +37,7 @@ class Way:
 
 
 def fastest(stages: Sequence[Stage]) -> Way:
-    """The cheapest assignment, by dynamic programming over the layout between stages; equal cost stays ordinary.
+    """The cheapest assignment, by dynamic programming over the layout between stages; equal times stay ordinary.
 
     Example:
         >>> stages = [Stage("a", 5, 4, enter=2, leave=2), Stage("norm", 1, 1, layer=False), Stage("b", 5, 3, enter=2, leave=2)]
@@ -52,7 +52,7 @@ def fastest(stages: Sequence[Stage]) -> Way:
     return min(ways[False], ways[True], key=lambda way: way.ms)
 
 
-def cost(stages: Sequence[Stage], sparse: frozenset[str]) -> float:
+def duration(stages: Sequence[Stage], sparse: frozenset[str]) -> float:
     """Milliseconds of one assignment."""
     total, chwn = 0.0, False
     for stage in stages:

@@ -44,12 +44,12 @@ def _seconds(run: Callable[[], None]) -> float:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ModuleTimes:
     """Measured milliseconds of one module (see :class:`Stage`); sparse time is taken as affine in density.
 
     chwn(d) = chwn + slope * (d - density)
 
-    ``window`` is the part of it that growth windows add: dense weight gradients in a share of the steps.
+    ``window`` is the part of it that growth windows add: dense weight gradients in a fraction of the steps.
     """
 
     name: str
@@ -87,15 +87,15 @@ class Bench:
         timings: what is known of this machine.
         timer: the stopwatch.
         channels_last: how the dense model keeps images.
-        share: share of steps inside growth windows, in which weight gradients are dense.
+        in_windows: fraction of steps inside growth windows, in which weight gradients are dense.
     """
 
-    def __init__(self, timings: Timings, timer: Timer, channels_last: bool, share: float) -> None:
-        self.timings, self.timer, self.channels_last, self.share = timings, timer, channels_last, share
+    def __init__(self, timings: Timings, timer: Timer, channels_last: bool, in_windows: float) -> None:
+        self.timings, self.timer, self.channels_last, self._in_windows = timings, timer, channels_last, in_windows
 
-    def layer(self, call: Call, module: nn.Module, mask: Tensor, reach: Tensor | None) -> Cost:
+    def layer(self, call: Call, module: nn.Module, mask: Tensor, reach: Tensor | None) -> ModuleTimes:
         """A layer that can be either."""
-        about, density = self._about(call, module), _share(mask)
+        about, density = self._about(call, module), _density(mask)
         # Far from the real density, as times at low densities hardly differ, and the same for all, to be found in the cache.
         other = 0.25 if density < 0.12 else 0.05
         far = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < other
@@ -106,20 +106,20 @@ class Bench:
             f"{about} sparse {bucket(density)}{wide}": (self._probe(call, module, True, mask, reach), density),
             f"{about} sparse {bucket(other)}{wide} random": (self._probe(call, module, True, far, far_reach), other),
         }
-        if self.share > 0:
+        if self._in_windows > 0:
             inside = self._probe(call, module, True, mask, reach, window=True)
             candidates[f"{about} window {bucket(density)}"] = (inside, density)
         dense, near, distant, *window = self._time(candidates)
         # Inside a window the weight gradient costs the same at any density: the slope is that of steps outside.
         slope = max(0.0, (distant.ms - near.ms) / (distant.density - near.density))
         near_ms = near.ms + slope * (density - near.density)
-        extra = self.share * (window[0].ms - near_ms) if window else 0.0
+        extra = self._in_windows * (window[0].ms - near_ms) if window else 0.0
         enter, leave = self._conversions(call, module)
-        return Cost(call.name, "layer", dense.ms, near_ms + extra, enter, leave, density, slope, extra)
+        return ModuleTimes(call.name, "layer", dense.ms, near_ms + extra, enter, leave, density, slope, extra)
 
     def on_kernels(self, call: Call, module: nn.Module, mask: Tensor, reach: Tensor | None) -> Timing:
         """A layer on sparse kernels, outside growth windows."""
-        density = _share(mask)
+        density = _density(mask)
         key = f"{self._about(call, module)} sparse {bucket(density)}{_wide(reach)}"
         return self._time({key: (self._probe(call, module, True, mask, reach), density)})[0]
 
@@ -127,17 +127,17 @@ class Bench:
         """A layer computed dense."""
         return self._time({f"{self._about(call, module)} dense": (self._probe(call, module, False), 1.0)})[0]
 
-    def follower(self, call: Call, module: nn.Module) -> Cost:
+    def follower(self, call: Call, module: nn.Module) -> ModuleTimes:
         """A module that keeps the layout it gets."""
         about = self._about(call, module)
         probes = {f"{about} {'chwn' if way else 'ordinary'}": self._probe(call, module, way) for way in (False, True)}
         plain, chwn = self._time({key: (probe, 1.0) for key, probe in probes.items()})
-        return Cost(call.name, "follower", plain.ms, chwn.ms)
+        return ModuleTimes(call.name, "follower", plain.ms, chwn.ms)
 
-    def ordinary(self, call: Call, module: nn.Module) -> Cost:
+    def ordinary(self, call: Call, module: nn.Module) -> ModuleTimes:
         """A module that must have ordinary tensors: its own time is the same whatever is chosen."""
         enter, leave = self._conversions(call, module)
-        return Cost(call.name, "ordinary", 0.0, None, enter, leave)
+        return ModuleTimes(call.name, "ordinary", 0.0, None, enter, leave)
 
     def _probe(
         self,
@@ -183,12 +183,12 @@ def keeps_channels_last(model: nn.Module) -> bool:
     )
 
 
-def _share(mask: Tensor) -> float:
+def _density(mask: Tensor) -> float:
     return count_of(mask) / mask.numel()
 
 
 def _wide(reach: Tensor | None) -> str:
-    return "" if reach is None else f" gradients {bucket(_share(reach))}"
+    return "" if reach is None else f" gradients {bucket(_density(reach))}"
 
 
 def _input(call: Call, channels_last: bool) -> str:

@@ -97,7 +97,7 @@ class Prices:
 
     def _measured(self, model: nn.Module, recorder: Recorder) -> tuple[dict[str, float], float]:
         timings = Timings()
-        bench = Bench(timings, self.timer or measure.milliseconds, keeps_channels_last(model), share=0.0)
+        bench = Bench(timings, self.timer or measure.milliseconds, keeps_channels_last(model), in_windows=0.0)
         users: dict[int, list[tuple[nn.Module, Call]]] = {}
         for name, call in recorder.calls.items():
             module = model.get_submodule(name)

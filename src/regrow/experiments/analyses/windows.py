@@ -9,7 +9,7 @@ from regrow.analysis.statistics import paired_test, summarise
 from regrow.config import Config
 from regrow.experiments.analyses.material import Material
 from regrow.experiments.analyses.overlaps import overlaps
-from regrow.experiments.cost import SAMPLES
+from regrow.experiments.duration import SAMPLES
 from regrow.experiments.experiment import Cell
 from regrow.experiments.rows import Row, learned, of_setting
 from regrow.experiments.tables import markdown, with_se

@@ -3,7 +3,7 @@
 import pytest
 
 from regrow.experiments.catalogue import find
-from regrow.experiments.cost import estimate, measured_rate
+from regrow.experiments.duration import estimate, measured_rate
 from regrow.models.cost import cost
 
 

@@ -1,6 +1,6 @@
 """What a sweep starts for each run: ``regrow train`` in a process that does not outlive the sweep.
 
-    python -m regrow.experiments.worker FOLDER
+    python -m regrow.cli.worker FOLDER
 
 trains FOLDER/job.toml in FOLDER. It waits while another process, left over from a killed sweep, is still saving there.
 """
@@ -13,6 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
+from regrow.cli import main as program
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -21,9 +23,7 @@ def main(folder: Path) -> int:
     stop_with_parent()
     lock = wait_for(folder)
     try:
-        from regrow.cli.main import main as command
-
-        return command(["train", str(folder / "job.toml"), "--out", str(folder)])
+        return program.main(["train", str(folder / "job.toml"), "--out", str(folder)])
     finally:
         os.close(lock)
 

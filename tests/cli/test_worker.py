@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regrow.experiments import worker
+from regrow.cli import worker
 
 
 def test_linux_is_asked_for_sigterm_when_the_parent_dies(monkeypatch):

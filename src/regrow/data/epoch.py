@@ -1,7 +1,7 @@
 """Which samples make which batch: a pure function of (seed, epoch, step, rank).
 
 The **global batch** of a step is what all ranks train on together: its samples do not depend on the number of ranks.
-Rank r of w takes the r-th of w consecutive shares, whose sizes differ by at most one; where they differ, the mean over
+Rank r of w takes the r-th of w consecutive parts, whose sizes differ by at most one; where they differ, the mean over
 ranks of their mean losses is not quite the mean over the global batch.
 """
 
@@ -27,10 +27,10 @@ def count_steps(samples: int, batch_size: int) -> int:
 
 
 @dataclass(frozen=True)
-class EpochPlan:
+class Epoch:
     """One epoch as seen by one rank.
 
-    Iterating yields, per step from `start_step` on, the bounds of this rank's share in `order()`.
+    Iterating yields, per step from `start_step` on, the bounds of this rank's part in `order()`.
 
     Attributes:
         samples: size of the data set.

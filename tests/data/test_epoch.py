@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regrow.data.plan import EpochPlan, count_steps
+from regrow.data.epoch import Epoch, count_steps
 
 SIZES = {"samples": st.integers(1, 300), "batch_size": st.integers(1, 60)}
 
@@ -18,7 +18,7 @@ def test_steps_of_the_papers(samples, batch_size, steps):
 @given(**SIZES, world=st.integers(1, 7), seed=st.integers(), epoch=st.integers(0, 500), shuffle=st.booleans())
 def test_ranks_together_see_every_sample_once(samples, batch_size, world, seed, epoch, shuffle):
     try:
-        plans = [EpochPlan(samples, batch_size, epoch, seed, 0, rank, world, shuffle) for rank in range(world)]
+        plans = [Epoch(samples, batch_size, epoch, seed, 0, rank, world, shuffle) for rank in range(world)]
     except ValueError:
         tail = samples % batch_size or batch_size
         assert shuffle
@@ -28,7 +28,7 @@ def test_ranks_together_see_every_sample_once(samples, batch_size, world, seed, 
     assert sorted(seen.tolist()) == list(range(samples))
     for step in range(plans[0].steps):
         shares = [plan.bounds(step) for plan in plans]
-        whole = EpochPlan(samples, batch_size, epoch, seed).bounds(step)
+        whole = Epoch(samples, batch_size, epoch, seed).bounds(step)
         assert [start for start, _ in shares[1:]] == [stop for _, stop in shares[:-1]]
         assert (shares[0][0], shares[-1][1]) == whole
         sizes = [stop - start for start, stop in shares]
@@ -37,17 +37,17 @@ def test_ranks_together_see_every_sample_once(samples, batch_size, world, seed, 
 
 @given(**SIZES, data=st.data())
 def test_any_position_is_reached_directly(samples, batch_size, data):
-    whole = list(EpochPlan(samples, batch_size, seed=3))
+    whole = list(Epoch(samples, batch_size, seed=3))
     start = data.draw(st.integers(0, len(whole)))
-    assert list(EpochPlan(samples, batch_size, seed=3, start_step=start)) == whole[start:]
+    assert list(Epoch(samples, batch_size, seed=3, start_step=start)) == whole[start:]
 
 
 def test_order_depends_on_seed_and_epoch_only():
-    order = EpochPlan(1000, 10, epoch=1, seed=5).order()
-    assert np.array_equal(order, EpochPlan(1000, 7, epoch=1, seed=5, rank=1, world=2).order())
-    assert not np.array_equal(order, EpochPlan(1000, 10, epoch=2, seed=5).order())
-    assert not np.array_equal(order, EpochPlan(1000, 10, epoch=1, seed=6).order())
-    assert np.array_equal(EpochPlan(1000, 10, shuffle=False).order(), np.arange(1000))
+    order = Epoch(1000, 10, epoch=1, seed=5).order()
+    assert np.array_equal(order, Epoch(1000, 7, epoch=1, seed=5, rank=1, world=2).order())
+    assert not np.array_equal(order, Epoch(1000, 10, epoch=2, seed=5).order())
+    assert not np.array_equal(order, Epoch(1000, 10, epoch=1, seed=6).order())
+    assert np.array_equal(Epoch(1000, 10, shuffle=False).order(), np.arange(1000))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_order_depends_on_seed_and_epoch_only():
 )
 def test_impossible_plans(arguments, message):
     with pytest.raises(ValueError, match=message):
-        EpochPlan(105, **arguments)
+        Epoch(105, **arguments)
 
 
 def test_evaluation_may_leave_a_rank_without_samples():
-    plan = EpochPlan(101, 100, rank=0, world=2, shuffle=False)
+    plan = Epoch(101, 100, rank=0, world=2, shuffle=False)
     assert [stop - start for start, stop in plan] == [50, 0]
