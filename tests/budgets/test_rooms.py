@@ -58,7 +58,6 @@ def imports(folder):
     [
         ("execution", "data"),
         ("experiments", "cli"),
-        ("topology", "methods"),
         ("topology", "execution"),
         ("models", "training"),
         ("data", "training"),
