@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from regrow.parameter import SparseParameter
     from regrow.scope import Layer
 
-VECTORS = "biases and norms"
+VECTORS = "vectors"
+_APART = (nn.Module, Plans, Support)
+"""Looked into by themselves: a stack of layers, say, knows the supports of all of them."""
+_HEADS = {"gradients": "grads", "optimizer": "state"}
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
@@ -70,7 +73,7 @@ class Memory:
     predicted: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[LayerMemory]:
-        """The rows in the order of the model; biases and norms share the last one."""
+        """The rows in the order of the model; vectors (biases, norms) have the last one together."""
         return iter(self.rows)
 
     def sum(self, part: str) -> int:
@@ -109,18 +112,22 @@ class Memory:
             pad_edge=False,
             show_edge=False,
         )
-        for column in ("layer", *PARTS, "total", "dense", "of dense"):
-            table.add_column(column, justify="left" if column == "layer" else "right", no_wrap=column != "layer")
+        shown = [*(part for part in PARTS if part != "evidence" or self.sum(part)), "total", "dense"]
+        table.add_column("layer", overflow="fold", min_width=10)
+        for column in (*shown, "ratio"):
+            table.add_column(_HEADS.get(column, column), justify="right", no_wrap=True)
         for row in self.rows:
-            cells = (readable(getattr(row, part)) for part in (*PARTS, "total", "dense"))
+            cells = (readable(getattr(row, part)) for part in shown)
             table.add_row(escape(row.layer), *cells, f"{row.total / max(1, row.dense):.1%}")
-        sums = (readable(self.sum(part)) for part in (*PARTS, "total", "dense"))
+        sums = (readable(self.sum(part)) for part in shown)
         table.add_row("sum", *sums, share)
         return table
 
     def notes(self) -> list[str]:
         """What stands below the table."""
-        notes = ["dense: weights, gradients and optimizer state of the same layers without masks"]
+        notes = [
+            "dense: weights, gradients and optimizer state of the same layers without masks; state: the optimizer's"
+        ]
         if self.activations is not None:
             notes.append(f"activations kept for the backward pass of the example: {readable(self.activations)}")
         if self.predicted:
@@ -184,11 +191,9 @@ class _Ledger:
         shape = parameter.shape if sparse is None else sparse.support.shape
         layers = self._layers(sparse)
         weights, trained = self.count(parameter), parameter.requires_grad
-        found = (execution_of(layer.module) for _, layer in layers)
-        buffers = [
-            execution.buffer for execution in found if execution is not None
-        ]  # outlive the gradients they are lent for
-        gradients = self._or("gradients", self.count(parameter.grad, *buffers), weights if trained else 0)
+        executions = filter(None, (execution_of(layer.module) for _, layer in layers))
+        lent = [tensor for execution in executions for tensor in _own(execution.buffer)]  # outlives the gradients
+        gradients = self._or("gradients", self.count(parameter.grad, *lent), weights if trained else 0)
         state = self.optimizer.state.get(parameter, {})
         optimizer = self._or("optimizer", self.count(state), self.slots * weights if trained else 0)
         lists, masks = (0, 0) if sparse is None else self._marks(sparse, layers)
@@ -257,14 +262,14 @@ def _tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
         inner = thing.values()
     elif isinstance(thing, (list, tuple, set, frozenset)):
         inner = thing
-    elif type(thing).__module__.startswith("regrow.") and not isinstance(thing, (nn.Module, Plans)):
+    elif type(thing).__module__.startswith("regrow.") and not isinstance(thing, _APART):
         inner = getattr(thing, "__dict__", {}).values()
     for part in inner:
         yield from _tensors(part, seen)
 
 
-def _own(support: Support) -> list[object]:
-    return [value for value in vars(support).values() if isinstance(value, Tensor)]
+def _own(thing: object) -> list[object]:
+    return [value for value in vars(thing).values() if isinstance(value, Tensor)]
 
 
 def _merged(rows: list[LayerMemory]) -> list[LayerMemory]:
