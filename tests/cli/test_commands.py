@@ -155,6 +155,13 @@ def test_plan_of_redistribution_by_cost(capsys):
     assert "conv2" in capsys.readouterr().out
 
 
+def test_plan_of_memory(capsys):
+    assert main(["plan", "mnist-lenet300", "--memory", "--batch", "10"]) == 0
+    output = capsys.readouterr().out
+    for word in ("fc1", "weights", "masks", "ratio", "activations", "predicted"):
+        assert word in output
+
+
 def test_plan(capsys):
     assert main(["plan", "mnist-lenet5", "--density", "0.1"]) == 0
     output = capsys.readouterr().out

@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 OPTIONS = {
     "demo": ["-h", "--help", "--out", "--sample", "--max-steps"],
     "train": ["-h", "--help", "--out", "--list", "--show"],
-    "evaluate": ["-h", "--help", "--split"],
+    "evaluate": ["-h", "--help", "--split", "--execution"],
     "data": ["-h", "--help", "--root"],
-    "plan": ["-h", "--help"],
+    "plan": ["-h", "--help", "--memory"],
     "methods": ["-h", "--help"],
     "sweep": ["-h", "--help", "--grid", "--seeds", "--out", "--jobs", "--on"],
     "reproduce": [
@@ -44,6 +44,7 @@ OPTIONS = {
         "--density",
         "--model",
         "--batch",
+        "--storage",
         "--windows",
         "--auto",
         "--masks",
