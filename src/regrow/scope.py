@@ -335,12 +335,20 @@ def _layers(candidate: _Candidate) -> Iterator[Layer]:
         yield Layer(candidate.layer_name, candidate.name, *base, output_dim=1 if transposed else 0)
 
 
+def inputs_first(kind: type) -> type | None:
+    """Hugging Face's `Conv1D` (GPT-2) among a class and its bases: a linear layer with a weight [inputs, outputs]; known without its package."""
+    known = ("transformers.pytorch_utils", "Conv1D")
+    return next((base for base in kind.__mro__ if (base.__module__, base.__qualname__) == known), None)
+
+
 def is_inputs_first(module: nn.Module) -> bool:
-    """Whether this is Hugging Face's `Conv1D` (GPT-2): a linear layer with a weight [inputs, outputs]; known without its package."""
-    return any(
-        kind.__qualname__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
-        for kind in type(module).__mro__
-    )
+    """Whether this is such a layer."""
+    return inputs_first(type(module)) is not None
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module multiplies its last dimension by a matrix, with outputs or inputs first."""
+    return isinstance(module, nn.Linear) or is_inputs_first(module)
 
 
 def parameters_of(layers: Iterable[Layer]) -> dict[str, nn.Parameter]:

@@ -14,6 +14,7 @@ from regrow.execution.choosing.probe import Conversion, Probe
 from regrow.execution.choosing.record import Call
 from regrow.execution.choosing.timings import Timing, Timings, bucket
 from regrow.marks import count_of
+from regrow.scope import is_inputs_first, is_linear
 
 Timer = Callable[[Mapping[str, Callable[[], None]]], dict[str, float]]
 """From things to run, by name, to milliseconds."""
@@ -151,9 +152,9 @@ class Bench:
         return Probe(module, call, chwn, self.channels_last, mask, reach, window)
 
     def _conversions(self, call: Call, module: nn.Module) -> tuple[float, float]:
-        about = f"{_input(call, self.channels_last)} for {'linear' if isinstance(module, nn.Linear) else 'maps'}"
+        about = f"{_input(call, self.channels_last)} for {'linear' if is_linear(module) else 'maps'}"
         enter = {f"enter {about}": (Conversion(module, call, True, self.channels_last), 1.0)}
-        if isinstance(module, nn.Linear):
+        if is_linear(module):
             return self._time(enter)[0].ms, 0.0  # matrix products take transposed operands as they are
         leave = {f"leave {about}": (Conversion(module, call, False, self.channels_last), 1.0)}
         first, second = self._time({**enter, **leave})
@@ -164,6 +165,7 @@ class Bench:
             f"{name} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}" for name, p in module.named_parameters()
         ]
         kind = next((c.__name__ for c in type(module).__mro__ if c.__module__.startswith("torch.nn")), "module")
+        kind = "inputs first" if is_inputs_first(module) else kind
         return f"{kind}({module.extra_repr()}) {' '.join(shapes)} on {_input(call, self.channels_last)}"
 
     def _time(self, candidates: Mapping[str, tuple[Probe | Conversion, float]]) -> list[Timing]:

@@ -12,6 +12,7 @@ from regrow.execution.choosing.record import Call
 from regrow.execution.kernels.layout import to_chwn
 from regrow.execution.modules.chwn import use_chwn
 from regrow.execution.modules.layers import attach
+from regrow.scope import is_linear
 
 
 def ordinary(x: Tensor, channels_last: bool) -> Tensor:
@@ -23,7 +24,7 @@ def ordinary(x: Tensor, channels_last: bool) -> Tensor:
 
 def in_chwn(x: Tensor, module: nn.Module) -> Tensor:
     """`x` as a sparse layer before `module` would leave it; linear layers see every leading dimension as samples."""
-    if isinstance(module, nn.Linear) and x.dim() > 2:
+    if is_linear(module) and x.dim() > 2:
         return to_chwn(x.reshape(-1, x.shape[-1])).reshape(x.shape)
     return to_chwn(x) if x.dim() >= 2 else x
 

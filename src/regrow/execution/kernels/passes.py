@@ -54,18 +54,23 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
     return y, present
 
 
-def input_gradient(grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, cols: int) -> Tensor:
-    """dL/dx for input maps of rows x cols."""
+def input_gradient(
+    grad: Tensor, weight: Tensor, p: SparsePattern, rows: int, cols: int, bias: Tensor | None = None
+) -> Tensor:
+    """dL/dx for input maps of rows x cols; plus a bias where it is the output of a linear layer with inputs first."""
     _check_maps("grad", grad, p.out_channels, p)
     if grad.dim() == 4:
         _check("grad", grad, (grad.shape[0], p.out_channels, *p.geometry.output_size(rows, cols)), grad.dtype)
     elif (rows, cols) != (1, 1):
         raise ValueError(f"grad has shape {tuple(grad.shape)}, which maps of {rows} x {cols} pixels cannot have")
+    if bias is not None:
+        _check("bias", bias, (p.in_channels,), grad.dtype)
+        bias = bias.contiguous()
     grad, in_order = to_kernel(grad), in_rows(grad)
     dx, samples = empty_as(input_shape(grad, p.in_channels, rows, cols), grad), grad.shape[0]
     plan = p.plan("input_gradient", rows, cols, grad.dtype)
     source, position, count, present = _weights(weight, p, grad.dtype)
-    native.call("forward", grad.dtype, plan, grad, source, position, count, present, None, dx, samples, in_order)
+    native.call("forward", grad.dtype, plan, grad, source, position, count, present, bias, dx, samples, in_order)
     return dx
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,9 @@ from regrow.errors import UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
 from regrow.execution.kernels import native, ops  # noqa: F401  (registers the operators)
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
+from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
+from regrow.scope import inputs_first, is_linear
 from regrow.support import Support
 
 _ATTRIBUTE = "_regrow_execution"
@@ -89,6 +91,21 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
         return y if x.dim() == 4 else y[0]
 
 
+class _SparseInputsFirst(_SparseLayer):
+    """Mixin: Hugging Face's `Conv1D` on sparse kernels, a linear layer with a weight [inputs, outputs]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """y = x W + b."""
+        # Compiled programs have no operator for it.
+        if not self._live or torch.compiler.is_compiling():
+            return super().forward(x)
+        inputs, outputs = self.weight.shape
+        if x.shape[-1:] != (inputs,):
+            raise self._execution.misshaped(x, f"(..., {inputs})")
+        y = self._execution.compute(x.reshape(-1, inputs), self.weight, self.bias)
+        return y.reshape(*x.shape[:-1], outputs)
+
+
 Dense = nn.Linear | nn.Conv1d | nn.Conv2d
 _SPARSE_CLASS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
 _DERIVED: dict[type, type] = {}
@@ -102,7 +119,7 @@ def _sparse_class(kind: type) -> type | None:
     """The class in which a module of this kind runs on kernels; None where it computes something else than its torch base class."""
     if kind in _SPARSE_CLASS:
         return _SPARSE_CLASS[kind]
-    base = next((base for base in _SPARSE_CLASS if issubclass(kind, base)), None)
+    base = next((base for base in _SPARSE_CLASS if issubclass(kind, base)), inputs_first(kind))
     if base is None or kind in _NEVER_CALLED:
         return None
     alike = f"{kind.__module__}.{kind.__qualname__}" in _ALIKE
@@ -114,7 +131,8 @@ def _sparse_class(kind: type) -> type | None:
     if own and not alike:
         return None
     if kind not in _DERIVED:
-        _DERIVED[kind] = type(f"Sparse{kind.__name__}", (_SPARSE_CLASS[base], kind), {"__reduce_ex__": _reduce})
+        mixin = _SPARSE_CLASS.get(base, _SparseInputsFirst)
+        _DERIVED[kind] = type(f"Sparse{kind.__name__}", (mixin, kind), {"__reduce_ex__": _reduce})
     return _DERIVED[kind]
 
 
@@ -157,7 +175,7 @@ def unsupported(module: nn.Module) -> str | None:
 
 def geometry_of(module: Dense) -> Geometry:
     """The geometry of a layer; one-dimensional layers get a first axis of size one."""
-    if isinstance(module, nn.Linear):
+    if is_linear(module):
         return Geometry()
     lift = (lambda pair, unit: (unit, *pair)) if isinstance(module, nn.Conv1d) else (lambda pair, unit: tuple(pair))
     kernel, stride, dilation = (lift(pair, 1) for pair in (module.kernel_size, module.stride, module.dilation))
@@ -183,6 +201,7 @@ class Execution:
         self.name: str | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
+        self._inputs_first = inputs_first(type(module)) is not None
 
     def take_weight(self) -> None:
         """Let a channels_last weight lie in ordinary order, in which kernels read it: else every pass copies it. `detach` puts it back."""
@@ -219,15 +238,17 @@ class Execution:
 
     def compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The layer on features or 4-D maps."""
-        if x.shape[1] != self.pattern.in_channels:
-            raise self.misshaped(x, f"{self.pattern.in_channels} channels in dimension 1")
+        channels = self.pattern.out_channels if self._inputs_first else self.pattern.in_channels
+        if x.shape[1] != channels:
+            raise self.misshaped(x, f"{channels} channels in dimension 1")
         if x.dtype != weight.dtype:
             x = self._converted(x, weight.dtype)
         if torch.compiler.is_compiling():
             return torch.ops.regrow.sparse_forward(x, weight, bias, *self.operands, self.dense)
         if not self._looked and x.grad_fn is not None:
             self.left_layout, self._looked = left_layout(x), True
-        return SparseFunction.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
+        function = InputsFirstFunction if self._inputs_first else SparseFunction
+        return function.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
     def misshaped(self, x: Tensor, expected: str) -> ValueError:
         """The error for an input that does not fit."""
@@ -272,7 +293,7 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
     Where it computes dense all the same (while torch.jit traces, in types without kernels) weights outside the mask must be zero.
 
     Args:
-        module: an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d` (see `unsupported`).
+        module: an `nn.Linear`, `nn.Conv1d` or `nn.Conv2d`, or Hugging Face's `Conv1D` (see `unsupported`).
         mask: bool, shaped like `module.weight`, or the support itself.
         gradient_mask: where weight gradients are computed, default `mask`.
 
@@ -286,12 +307,12 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
         raise ValueError("this module already runs sparse; call update() on its execution, or detach() it first")
     if reason := unsupported(module):
         raise ValueError(f"cannot run this layer sparse: {reason}")
-    assert isinstance(module, Dense)
     if mask.shape != module.weight.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(module.weight.shape)}")
-    execution = Execution(module, SparsePattern(mask, geometry_of(module), gradient_mask))
+    layer = cast(Dense, module)  # or computes as one: unsupported() has asked
+    execution = Execution(layer, SparsePattern(mask, geometry_of(layer), gradient_mask))
     module.__dict__[_ATTRIBUTE] = execution
-    module.__class__ = _sparse_class(type(module))  # type: ignore[assignment]  # unsupported() has asked
+    module.__class__ = _sparse_class(type(module))  # type: ignore[assignment]
     return execution
 
 
