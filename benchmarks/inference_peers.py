@@ -1,20 +1,24 @@
-"""Inference beside ONNX Runtime and OpenVINO: the same masks for all, interleaved in one run; medians and 99th percentiles.
+"""Inference beside ONNX Runtime, OpenVINO and DeepSparse: the same masks for all, interleaved in one run; medians and 99th percentiles.
 
-    pip install onnx onnxscript onnxruntime openvino
     python benchmarks/inference_peers.py [--model vgg16-d] [--density 0.05,0.1] [--batch 1,64] [--repeats 5] [--json FILE]
+        [--onnxruntime PYTHON] [--openvino PYTHON] [--deepsparse PYTHON]
 
-They get the network that `regrow export --to FILE.onnx` writes: batch norm folded, channels removed, dense weights with zeros. What is
-not installed is left out, with a word. Where a hypervisor traps AMX instructions set ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+Each runs in a process of its own, with the interpreter of the environment that has it (by default this one; DeepSparse 1.8.0 needs
+Python 3.11 or older: `pip install deepsparse==1.8.0 "numpy<2"`). They get the network that `regrow export --to FILE.onnx` writes: batch
+norm folded, channels removed, dense weights with zeros. What is absent is left out, with a word. Where a hypervisor traps AMX
+instructions set ONEDNN_MAX_CPU_ISA=AVX512_CORE.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -24,54 +28,78 @@ from regrow.environment import describe
 from regrow.execution.kernels import native
 from regrow.shipping.formats import write_onnx
 
-Candidates = dict[str, Callable[[], object]]
+WORKER = Path(__file__).with_name("inference_worker.py")
+PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "deepsparse": "DeepSparse"}
+_OLDEST_IR = 8
+"""Of ONNX files, which DeepSparse reads; the networks need nothing newer."""
 
 
-def onnx_runtime(path: Path, x: torch.Tensor) -> Callable[[], object]:
-    """A call of ONNX Runtime."""
-    import onnxruntime
+class Worker:
+    """A runtime in its process; calling it gives the seconds of one call there."""
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {"input": x.numpy()}
-    return lambda: session.run(None, feed)
+    def __init__(self, python: str, name: str, path: Path, given: Path) -> None:
+        command = [python, str(WORKER), name, str(path), str(given), str(torch.get_num_threads())]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.state, _, self.about = self.process.stdout.readline().strip().partition(" ")
+
+    def __call__(self) -> float:
+        """Ask for one call."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def end(self) -> None:
+        """No more calls."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(10)
 
 
-def openvino(path: Path, x: torch.Tensor) -> Callable[[], object]:
-    """A call of OpenVINO, in float32 as everybody here."""
-    import openvino as ov
+class Peers:
+    """The runtimes beside one measurement."""
 
-    model = ov.Core().read_model(str(path))
-    model.reshape(tuple(x.shape))
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
-    array = x.numpy()
-    return lambda: request.infer([array])
+    def __init__(self, console: Console, pythons: dict[str, str]) -> None:
+        self.console, self.pythons = console, pythons
+        self.told: set[str] = set()
+        self.running: list[Worker] = []
+        self.versions: dict[str, str] = {}
 
-
-PEERS = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
-
-
-def peers(console: Console) -> Callable[..., Candidates]:
-    """Adds those that are installed to a measurement."""
-    told: set[str] = set()
-
-    def more(frozen: infer.Frozen, x: torch.Tensor) -> Candidates:
-        found: Candidates = {}
+    def start(self, frozen: infer.Frozen, x: torch.Tensor) -> infer.Candidates:
+        """Those that can be had, on a network and a batch."""
+        found: infer.Candidates = {}
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "network.onnx"
+            path, given = Path(folder) / "network.onnx", Path(folder) / "input.npy"
             write_onnx(path, frozen, x[:1])
-            for name, make in PEERS.items():
-                try:
-                    found[name] = make(path, x)
-                except ImportError as error:
-                    if name not in told:
-                        console.print(f"{name} is left out: {error}", highlight=False)
-                    told.add(name)
+            _make_older(path)
+            np.save(given, x.numpy())
+            for name, title in PEERS.items():
+                worker = Worker(self.pythons[name], name, path, given)
+                if worker.state == "ready":
+                    self.running.append(worker)
+                    found[title] = worker
+                    self.versions[title] = worker.about
+                elif name not in self.told:
+                    self.told.add(name)
+                    self.console.print(f"{title} is left out: {worker.about or 'it ended'}", highlight=False)
         return found
 
-    return more
+    def end(self) -> None:
+        """End all processes."""
+        while self.running:
+            self.running.pop().end()
+
+
+def _make_older(path: Path) -> None:
+    import onnx
+
+    proto = onnx.load(str(path))
+    proto.ir_version = min(proto.ir_version, _OLDEST_IR)
+    onnx.save(proto, str(path))
 
 
 def main() -> None:
@@ -83,6 +111,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
+    for name in PEERS:
+        parser.add_argument(f"--{name}", default=sys.executable, metavar="PYTHON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_buffers()
@@ -91,14 +121,17 @@ def main() -> None:
     console.print(
         f"{about['processor']}, {about['instruction_set']}, {about['threads']} threads, torch {about['torch']}"
     )
+    peers = Peers(console, {name: getattr(options, name) for name in PEERS})
     rows = []
     for model in options.model.split(","):
         for density in map(float, options.density.split(",")):
             for batch in map(int, options.batch.split(",")):
-                rows.append(infer.measure(model, density, batch, options.repeats, compile=False, more=peers(console)))
+                rows.append(infer.measure(model, density, batch, options.repeats, compile=False, more=peers.start))
+                peers.end()
                 console.print(infer.line(rows[-1]), highlight=False, soft_wrap=True)
                 if options.json:
-                    options.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+                    found = {"machine": about, "versions": peers.versions, "rows": rows}
+                    options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_read_gives_what_was_written(tmp_path, values):
 @pytest.mark.parametrize("values", ["float32", "bfloat16", "float16"])
 def test_numpy_reader_of_the_docs_gets_the_same(tmp_path, values):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(code[code.index("def read") :].strip().splitlines()) <= 20
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
     for density in (0.03, 0.3):
         small_file(tmp_path / "a.safetensors", values, density)
         namespace = {}

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "abi.h"
+#include "planned.h"
 #include "stack.h"
 #include "tables.h"
 
@@ -16,7 +17,6 @@ namespace regrow {
 namespace {
 
 constexpr int64_t kSerialBelow = 1 << 14;
-constexpr int64_t kPixelSlack = 4096;  // bytes that kernels of pixels may read behind the last plane: more than a tile
 
 void parallel_openmp(int parts, const std::function<void(int)>& body) {
   if (parts == 1) return body(0);
@@ -111,27 +111,20 @@ struct Api {
     return guarded([&] { regrow::stack_backward(runner(threads), layers, depth, x, grad, samples); });
   }
 
-  // A few samples, each [channels][rows][cols], one after the other.
-  static int pixel_layer(const PixelLayer<T>* layer, const T* x, T* y, int64_t samples, int threads) {
+  static int program_create(const ProgramTensor* tensors, int tensor_count, const ProgramStep<T>* steps, int step_count, int samples_innermost,
+                            void** program, int) {
     return guarded([&] {
-      static thread_local Scratch scratch;
-      const auto run = runner(threads);
-      const PixelLayer<T>& s = *layer;
-      const int64_t plane = int64_t(s.plane_rows) * s.plane_cols * s.stride_rows * s.stride_cols, map = int64_t(s.out_rows) * s.out_cols;
-      const int64_t slack = kPixelSlack / int64_t(sizeof(T)), pixels = int64_t(s.out_rows - 1) * s.plane_cols + s.out_cols;
-      const bool gathers = pixels == 1 && plane == 1;  // features: nothing to pad, read where they are
-      T* packed = gathers ? nullptr : scratch.get<T>(size_t(s.in_channels * plane + slack));
-      const int parts = run.parts_for(s.row_begin[s.out_channels] * ((pixels + kWorkLanes - 1) / kWorkLanes));
-      for (int64_t n = 0; n < samples; n++) {
-        const T* from = x + n * s.in_channels * s.in_rows * s.in_cols;
-        T* to = y + n * s.out_channels * map;
-        if (!gathers) {
-          parallel_openmp(parts, [&](int part) { run.kernels.pixel_pack(s, from, packed, share(s.in_channels, part, parts)); });
-          std::memset(static_cast<void*>(packed + s.in_channels * plane), 0, kPixelSlack);
-        }
-        parallel_openmp(parts, [&](int part) { run.kernels.pixel_layer(s, gathers ? from : packed, to, part, parts); });
-      }
+      *program = new Program<T>(*table_of<T>().traits, tensors, tensor_count, steps, step_count, samples_innermost != 0);
     });
+  }
+
+  static int program_run(const void* program, const T* x, T* y, int64_t samples, int threads) {
+    return guarded([&] { static_cast<const Program<T>*>(program)->run(runner(threads), x, y, samples); });
+  }
+
+  static int program_free(void* program, int) {
+    delete static_cast<Program<T>*>(program);
+    return 0;
   }
 
   static int transpose(const T* x, int64_t rows, int64_t cols, T* y, int threads) {

@@ -1,6 +1,7 @@
 // The kernels of one instruction set and precision, as a table of functions.
 #pragma once
 #include "plan.h"
+#include "program.h"
 #include "records.h"
 #include "scratch.h"
 #include "twister.h"

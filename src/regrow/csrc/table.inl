@@ -14,7 +14,7 @@ namespace REGROW_TABLE {
 #include "twister.inl"
 #include "optimizer.inl"
 #include "peak.inl"
-#include "pixels.inl"
+#include "program.inl"
 
 constexpr Tile tiles[] = {
 #define TILE(R, C) {R, C},

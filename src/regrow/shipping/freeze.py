@@ -21,6 +21,7 @@ from regrow.marks import count_of
 from regrow.shipping.fold import fold_norms
 from regrow.shipping.graph import Graph, observed, plain_copy, trace
 from regrow.shipping.layer import LAYERS, FrozenLayer
+from regrow.shipping.program import Engine
 from regrow.shipping.removal import Removal, remove_channels
 
 DENSEST = 0.4
@@ -41,10 +42,25 @@ class Frozen(nn.Module):
         self.program = program
         self.removal, self.untraced = removal, untraced
         self._graph = graph
+        self.engine = Engine(program) if isinstance(program, fx.GraphModule) and native.available() else None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The trained network's answer in evaluation mode, within rounding."""
+        if self.engine is not None and len(args) == 1 and not kwargs and not torch.compiler.is_compiling():
+            answer = self.engine.answer(args[0])
+            if answer is not None:
+                return answer
         return self.program(*args, **kwargs)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Frozen:
+        if self.engine is not None:
+            self.engine.forget()
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        if self.engine is not None:
+            self.engine.forget()
 
     def dense(self) -> nn.Module:
         """The same network, channels removed, of ordinary dense modules: needs regrow no more."""

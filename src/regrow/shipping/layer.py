@@ -19,7 +19,7 @@ from regrow.execution.kernels.layout import empty_chwn, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, KernelPlan, check_shape, record_of
 from regrow.execution.modules.layers import geometry_of
 from regrow.marks import positions
-from regrow.shipping.pixels import Pixels, fits, pixels_of
+from regrow.shipping.planned import LAYER, Planned, Step, fits
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 FEW = 8
@@ -71,11 +71,16 @@ def compute(
     geometry = Geometry.from_numbers(numbers)
     _check_input(x, values, shape, geometry.groups)
     rows, cols = (1, 1) if x.dim() == 2 else (x.shape[2], x.shape[3])
+    out = geometry.output_size(rows, cols)
     size = (tuple(shape), geometry, rows, cols)
-    if x.shape[0] < FEW and fits(*size):
-        lists: Pixels = _kept(where, ("pixels", *size), lambda: pixels_of(where, *size))
-        return lists.compute(x.contiguous(), values, bias, relu)
-    plan: KernelPlan = _kept(where, ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))
+    sizes = [(shape[1] * geometry.groups, rows, cols), (shape[0], *out)]
+    if x.shape[0] < FEW and fits(sizes):
+        step = Step(LAYER, 0, 1, geometry, relu=relu, where=where, values=values, bias=bias)
+        program: Planned = _kept(
+            (where, values, bias), ("program", relu, *size), lambda: Planned(sizes, [step], len(shape) == 2, x.dtype, False)
+        )
+        return program.answer(x)
+    plan: KernelPlan = _kept((where,), ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))
     y = empty_chwn(_output_shape(x, shape, geometry), x)
     native.call("forward", x.dtype, plan, to_chwn(x), values, None, 0, values, bias, y, x.shape[0], False)
     return y.relu_() if relu else y
@@ -91,21 +96,21 @@ def _check_input(x: Tensor, values: Tensor, shape: list[int], groups: int) -> No
 
 
 _lock = threading.Lock()
-_lists: dict[tuple[Any, ...], tuple[Tensor, Any]] = {}
+_lists: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 _KEPT = 1024
 
 
-def _kept(where: Tensor, kind: tuple[Any, ...], build: Callable[[], Any]) -> Any:
-    """The kernels' lists of a layer for maps of one size, built when first asked for.
+def _kept(tensors: tuple[Tensor | None, ...], kind: tuple[Any, ...], build: Callable[[], Any]) -> Any:
+    """What kernels need of a layer for maps of one size, built when first asked for.
 
-    Found by the address of ``where``, which is kept with them so that nothing else can come to lie there.
+    Found by the addresses of its tensors, which are kept with it so that nothing else can come to lie there.
     """
-    key = (where.data_ptr(), where._version, len(where), *kind)
+    key = (*(None if t is None else (t.data_ptr(), t._version, len(t)) for t in tensors), *kind)
     with _lock:
         if key not in _lists:
             if len(_lists) >= _KEPT:
                 del _lists[next(iter(_lists))]
-            _lists[key] = where, build()
+            _lists[key] = tensors, build()
         return _lists[key][1]
 
 

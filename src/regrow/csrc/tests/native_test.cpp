@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "program_test.h"
 #include "stack.h"
 #include "tables.h"
 
@@ -550,6 +551,7 @@ template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check_bands(*kernels.traits);
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
+  for (int i = 0; i < cases; i++) program_test::check(kernels, parallel_threads, uint32_t(i));
   check(kernels, large_case(), 2);
   check(kernels, unpadded_case(), 2);
   for (int samples : {1, 8, 13, 100, 300, 9001}) check_rows(kernels, linear_case(pick(1, samples > 999 ? 3 : 450), pick(1, 70), samples), 1 + samples % 3);

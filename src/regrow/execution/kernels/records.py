@@ -77,20 +77,27 @@ class StackLayer(ctypes.Structure):
     ]
 
 
-class PixelLayer(ctypes.Structure):
-    """A layer whose lanes are pixels, for few samples."""
+class ProgramTensor(ctypes.Structure):
+    """A tensor of a program: maps of so many channels."""
+
+    _fields_ = [(name, _INT) for name in ("channels", "rows", "cols")]
+
+
+class ProgramStep(ctypes.Structure):
+    """One step of a program."""
 
     _fields_ = [
-        *((name, _INT) for name in ("in_channels", "out_channels", "in_rows", "in_cols", "out_rows", "out_cols")),
-        *(
-            (name, _INT)
-            for name in ("stride_rows", "stride_cols", "pad_top", "pad_left", "plane_rows", "plane_cols", "relu")
-        ),
-        *((name, _POINTER) for name in ("row_begin", "offset", "values", "bias")),
+        *((name, _INT) for name in ("kind", "source", "other", "target", "kernel_rows", "kernel_cols")),
+        *((name, _INT) for name in ("stride_rows", "stride_cols", "pad_top", "pad_left", "dilation_rows")),
+        *((name, _INT) for name in ("dilation_cols", "groups", "relu")),
+        ("count", _COUNT),
+        *((name, _POINTER) for name in ("where", "values", "scale", "bias")),
     ]
 
 
-RECORDS: tuple[type[ctypes.Structure], ...] = (Geometry, Pool, ImageBatch, SgdStep, AdamWStep, StackLayer, PixelLayer)
+RECORDS: tuple[type[ctypes.Structure], ...] = (
+    Geometry, Pool, ImageBatch, SgdStep, AdamWStep, StackLayer, ProgramTensor, ProgramStep,
+)  # fmt: skip
 
 
 def described(record: type[ctypes.Structure]) -> str:

@@ -1,4 +1,4 @@
-"""Vectors of pixels: every geometry against torch, in both precisions."""
+"""Programs of one layer: every geometry against torch, in both precisions, lanes of pixels and of samples."""
 
 import pytest
 import torch
@@ -9,9 +9,18 @@ from torch.nn import functional
 from regrow.execution.kernels import native
 from regrow.execution.kernels.pattern import Geometry
 from regrow.marks import positions
-from regrow.shipping.pixels import fits, pixels_of
+from regrow.shipping.planned import LAYER, Planned, Step, fits
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
+
+
+def layer(x, weight, mask, bias, geometry=Geometry(), relu=False, samples_innermost=False):
+    """The answer of a program of one layer."""
+    where = positions(mask).to(torch.int32)
+    size = (x.shape[1], *(x.shape[2:] or (1, 1)))
+    sizes = [size, (weight.shape[0], *geometry.output_size(*size[1:]))]
+    step = Step(LAYER, 0, 1, geometry, relu=relu, where=where, values=weight.reshape(-1)[where], bias=bias)
+    return Planned(sizes, [step], x.dim() == 2, x.dtype, samples_innermost).answer(x)
 
 
 @settings(max_examples=150)
@@ -27,7 +36,7 @@ def test_convolutions_agree_with_torch(data):
         data.draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
         pick(0, 1),
         pick(0, 1),
-        pick(1, 3),
+        pick(1, 20),
     )
     torch.manual_seed(pick(0, 99))
     weight = torch.randn(outputs, inputs // groups, *kernel, dtype=dtype)
@@ -36,9 +45,8 @@ def test_convolutions_agree_with_torch(data):
     x = torch.randn(samples, inputs, rows, cols, dtype=dtype)
     wanted = functional.conv2d(x, weight * mask, bias, stride, padding, dilation, groups)
     geometry = Geometry(kernel, stride, (*padding, *padding), dilation, groups)
-    where = positions(mask)
-    values = weight.reshape(-1)[where].contiguous()
-    found = pixels_of(where, tuple(weight.shape), geometry, rows, cols).compute(x, values, bias, bool(relu))
+    innermost = samples > 3
+    found = layer(x, weight, mask, bias, geometry, bool(relu), innermost)
     close = 1e-4 if dtype == torch.float32 else 1e-10
     assert torch.allclose(found, wanted.relu() if relu else wanted, atol=close, rtol=close)
 
@@ -49,29 +57,27 @@ def test_linear_layers_agree_with_torch(size, threads):
     torch.set_num_threads(threads)
     weight, bias, x = torch.randn(size), torch.randn(size[0]), torch.randn(2, size[1])
     mask = torch.rand(size) < 0.2
-    where = positions(mask)
-    found = pixels_of(where, size, Geometry(), 1, 1).compute(x, weight.reshape(-1)[where].contiguous(), bias, True)
+    found = layer(x, weight, mask, bias, relu=True)
     assert torch.allclose(found, functional.linear(x, weight * mask, bias).relu(), atol=1e-4)
 
 
-def test_threads_share_the_work_without_trace():
-    weight, x = torch.randn(48, 32, 3, 3), torch.randn(1, 32, 40, 40)
-    where = torch.arange(weight.numel())
-    lists = pixels_of(where, (48, 32, 3, 3), Geometry((3, 3), padding=(1, 1, 1, 1)), 40, 40)
-    answers = []
+@pytest.mark.parametrize("samples", [1, 16])
+def test_threads_share_the_work_without_trace(samples):
+    weight, x = torch.randn(48, 32, 3, 3), torch.randn(samples, 32, 20, 20)
+    everything, answers = torch.ones(weight.shape, dtype=torch.bool), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        answers.append(lists.compute(x, weight.reshape(-1), None, False))
+        answers.append(layer(x, weight, everything, None, Geometry((3, 3), padding=(1, 1, 1, 1)), False, samples > 1))
     assert all(torch.equal(answers[0], other) for other in answers[1:])
     assert torch.allclose(answers[0], functional.conv2d(x, weight, padding=1), atol=1e-3)
 
 
 def test_nan_passes_a_relu():
-    lists = pixels_of(torch.arange(4), (2, 2), Geometry(), 1, 1)
-    found = lists.compute(torch.tensor([[float("nan"), 1.0]]), torch.ones(4), None, True)
+    everything = torch.ones(2, 2, dtype=torch.bool)
+    found = layer(torch.tensor([[float("nan"), 1.0]]), torch.ones(2, 2), everything, None, relu=True)
     assert found.isnan().all()
 
 
 def test_huge_maps_do_not_fit():
-    assert fits((64, 64, 3, 3), Geometry((3, 3)), 1000, 1000)
-    assert not fits((64, 64, 3, 3), Geometry((3, 3)), 10_000, 10_000)
+    assert fits([(64, 1000, 1000)])
+    assert not fits([(64, 10_000, 10_000)])

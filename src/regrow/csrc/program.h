@@ -1,0 +1,48 @@
+// A frozen network as a list of steps over tensors in one arena: planned once for maps of one size, run many times.
+//
+// Tensors lie [channel][row][column][sample], `innermost` samples of them: one (lanes are pixels) or a vector (lanes are samples). Rows and
+// planes have gaps of zeros as wide as any reader pads, written once when an arena is made: a gap behind a row serves the next row's left
+// border too, and one between planes both of them. So no layer packs or tests borders: a tap is a shift.
+#pragma once
+#include <cstdint>
+
+#include "records.h"
+
+namespace regrow {
+
+// Where a tensor lies in the arena, in numbers: pixel (c, r, q) of sample n is base + c * plane + (r * pitch + q) * innermost + n.
+struct Site {
+  int64_t base, plane;
+  int channels, rows, cols, pitch;
+};
+
+// One present weight: what it multiplies lies so far from the output's first pixel in the input.
+template <class T>
+struct Tap {
+  int32_t offset;
+  T value;
+};
+
+enum class Kind { layer, max_pool, average_pool, channels, split };
+
+// A step as kernels see it.
+template <class T>
+struct Task {
+  Kind kind;
+  int innermost;
+  Site in, other, out;
+  bool has_other, relu;
+  int kernel_rows, kernel_cols, stride_rows, stride_cols, pad_top, pad_left, dilation_rows, dilation_cols;
+  int tile_rows, tile_cols;  // of a layer whose lanes are samples
+  int tile_vectors;          // of a layer whose lanes are pixels
+  int phase_rows, phase_cols;  // of a split
+  const int64_t* begin;      // output o has the taps begin[o] ... begin[o + 1]
+  const Tap<T>* taps;
+  const T* keep;             // where lanes are pixels: all bits set at pixels of the map, none in gaps
+  const T* scale;
+  const T* bias;
+};
+
+constexpr int kMostTileRows = 4, kMostTileCols = 8, kMostTileVectors = 8;
+
+}  // namespace regrow
