@@ -23,7 +23,7 @@ from regrow.identity import agree, identity_of
 from regrow.methods import METHODS, Method, build
 from regrow.methods.fitness import check_weighting
 from regrow.ranks import Ranks
-from regrow.scope import Decision, Rule, Scope, choose, uncovered, unwrap
+from regrow.scope import Decision, Layer, Rule, Scope, choose, uncovered, unwrap
 from regrow.settings import DEFAULT_STRIDE, Settings
 from regrow.start import Start, check_start, density_of_zeros, warn_of_trained
 from regrow.topology.redistribute import Share
@@ -133,10 +133,7 @@ def sparsify(
         milliseconds=milliseconds,
         start=start,
     )
-    _check_together(settings, calibration, costs, execution)
-    check_weighting(settings, inner, layers, execution)
-    if recipe.fits is not None:
-        recipe.fits(unwrap(model), layers)
+    _check_together(settings, model, inner, layers, calibration, costs, execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
     try:
         return _begun(handle, costs, calibration, execution, native_step)
@@ -165,11 +162,22 @@ def _recipe(
     return recipe
 
 
-def _check_together(settings: Settings, calibration: Any, costs: Any, execution: str) -> None:
+def _check_together(
+    settings: Settings,
+    model: nn.Module,
+    optimizer: Optimizer,
+    layers: list[Layer],
+    calibration: Any,
+    costs: Any,
+    execution: str,
+) -> None:
     check_allowance(settings, costs)
     _check_calibration(settings.method, calibration)
     _check_schedule(settings)
     check_execution(execution)
+    check_weighting(settings, optimizer, layers, execution)
+    if settings.method.fits is not None:
+        settings.method.fits(unwrap(model), layers)
 
 
 def _arguments(handle: Handle, execution: str, native_step: bool) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from regrow.shipping.planned import LAYER, Planned, Step, fits
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
 
-def layer(x, weight, mask, bias, geometry=Geometry(), relu=False, samples_innermost=False):
+POINT = Geometry()
+
+
+def layer(x, weight, mask, bias, geometry=POINT, relu=False, samples_innermost=False):
     """The answer of a program of one layer."""
     where = positions(mask).to(torch.int32)
     size = (x.shape[1], *(x.shape[2:] or (1, 1)))

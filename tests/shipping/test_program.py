@@ -48,7 +48,9 @@ def has_program(frozen, x):
     return frozen.engine is not None and frozen.engine.answer(x) is not None
 
 
-@pytest.mark.parametrize("name", [info.name for info in models.list_models() if not info.tokens and info.name != "tiny-net"])
+@pytest.mark.parametrize(
+    "name", [info.name for info in models.list_models() if not info.tokens and info.name != "tiny-net"]
+)
 def test_registry_networks_have_programs(name):
     shape = SIZES.get(name, models.info(name).input_shape)
     model, masks = ready(models.create(name, seed=0, input_shape=shape), 0.05)
@@ -143,7 +145,11 @@ def test_views_and_foreign_layouts_are_read_as_they_show():
     model, masks = ready(Residual())
     frozen = freeze(model, masks)
     x = torch.randn(4, 3, 13, 11)
-    shown = (x.to(memory_format=torch.channels_last), x.permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2), x.expand(4, 3, 13, 11))
+    shown = (
+        x.to(memory_format=torch.channels_last),
+        x.permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2),
+        x.expand(4, 3, 13, 11),
+    )
     with torch.no_grad():
         for given in shown:
             assert torch.equal(frozen(given), frozen(x))

@@ -86,9 +86,7 @@ def method(
         summary="weights gather around a few learnt values; those around zero go",
         initial=everything,
         weighting=Weighting(
-            shared=lambda layers: _mixture(
-                layers, components, spread, _rates(layers[0].steps, dense_share, mean_lr, shape_lr)
-            ),
+            shared=lambda layers: _mixture(layers, components, spread, _rates(layers, dense_share, mean_lr, shape_lr)),
             show=_shown,
             train=lambda layer: layer.theta * 1.0,
             penalty=penalty,
@@ -108,8 +106,11 @@ def _shown(layer: Trained) -> Tensor:
     return layer.memory["value"] * layer.mask if "value" in layer.memory else layer.theta * layer.mask
 
 
-def _rates(steps: int | None, dense_share: float, mean: float | None, shape: float | None) -> tuple[float, float]:
+def _rates(
+    layers: Sequence[Trained], dense_share: float, mean: float | None, shape: float | None
+) -> tuple[float, float]:
     """Learning rates of the means and of the rest of the mixture."""
+    steps = layers[0].steps
     faster = 1.0 if steps is None else max(1.0, _STEPS / max(1.0, steps * (1 - dense_share)))
     return mean or 1e-4 * faster, shape or 3e-3 * faster
 

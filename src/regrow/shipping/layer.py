@@ -77,7 +77,9 @@ def compute(
     if x.shape[0] < FEW and fits(sizes):
         step = Step(LAYER, 0, 1, geometry, relu=relu, where=where, values=values, bias=bias)
         program: Planned = _kept(
-            (where, values, bias), ("program", relu, *size), lambda: Planned(sizes, [step], len(shape) == 2, x.dtype, False)
+            (where, values, bias),
+            ("program", relu, *size),
+            lambda: Planned(sizes, [step], len(shape) == 2, x.dtype, False),
         )
         return program.answer(x)
     plan: KernelPlan = _kept((where,), ("plan", x.dtype, *size), lambda: _plan(where, *size, x.dtype))

@@ -179,7 +179,12 @@ class _Lowering:
     def _free_maker(self, node: Any) -> Step | None:
         """The step that makes a tensor nobody else reads, if something can still be added to it."""
         place = self._maker.get(self._tensor[node], -1)
-        if place < 0 or len(node.users) != 1 or self.steps[place].relu or self.steps[place].kind not in (LAYER, CHANNELS):
+        if (
+            place < 0
+            or len(node.users) != 1
+            or self.steps[place].relu
+            or self.steps[place].kind not in (LAYER, CHANNELS)
+        ):
             return None
         return self.steps[place]
 
