@@ -3,6 +3,7 @@
 import pytest
 
 from regrow.execution.kernels import native
+from tests.misuse import operators
 from tests.misuse.child import python
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
@@ -20,6 +21,10 @@ def test_a_sample_of_calls_is_computed_or_refused():
     made, refused = fuzzed(0, 400)
     assert made == 400
     assert 100 < refused < 350  # both ways are taken
+
+
+def test_a_gradient_without_dimensions_is_refused_also_where_it_has_no_memory():
+    assert operators.call(3722) == ("sparse_input_gradient", True)
 
 
 @pytest.mark.deep

@@ -33,6 +33,8 @@ def output_shape(x: Tensor, channels: int, geometry: Geometry) -> tuple[int, ...
 
 def input_shape(grad: Tensor, channels: int, rows: int, cols: int) -> tuple[int, ...]:
     """Shape of the input of a layer with so many input channels, from a gradient of its output and the size of input maps."""
+    if grad.dim() not in (2, 4):
+        raise ValueError(f"grad has shape {tuple(grad.shape)}, expected features (N, C) or maps (N, C, rows, cols)")
     return (grad.shape[0], channels, rows, cols) if grad.dim() == 4 else (grad.shape[0], channels)
 
 
