@@ -7,6 +7,7 @@ import torch
 
 from regrow.bench import footprint, masks, memory
 from regrow.bench.arms import batch_of, sparse
+from regrow.bench.layers import Case, LayerSpec, modules
 from regrow.cli.main import main
 from regrow.execution import available
 from regrow.memory import PARTS
@@ -78,3 +79,15 @@ def test_a_storage_that_the_library_does_not_know_is_refused():
     model = create("lenet300", seed=0)
     with pytest.raises(ValueError, match="storage"):
         sparse(model, *batch_of("lenet300", 2), masks.uniform(model, 0.1).masks, "sparse", storage="liquid")
+
+
+def test_layers_are_timed_as_modules_in_each_storage():
+    case = Case(LayerSpec(12, 8, batch=4), 0.3)
+    (name, passes), *more = modules(case, ["dense"]).items()
+    assert (name, more) == ("stored dense", [])
+    arm = passes()
+    assert arm.handle.nonzeros == int(case.mask.sum())
+    assert arm.handle.switch.execution == "sparse"
+    torch.testing.assert_close(arm.x.grad, case.grad @ case.weight)
+    weight = arm.model[0].weight
+    torch.testing.assert_close(weight.grad, (case.grad.t() @ case.x) * case.mask)

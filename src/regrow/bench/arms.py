@@ -94,16 +94,16 @@ def sparse(
     With ``native_step`` the optimizer touches present weights only.
     """
     if storage != "dense":
-        return _stored(model, x, y, masks, execution, native_step, storage)
+        return stored(model, x, y, masks, execution, native_step, storage)
     arm = masked(model, x, y, masks, channels_last=execution == "masked" and x.dim() == 4)
     arm.handle.execute(execution, native_step)
     return arm
 
 
-def _stored(
+def stored(
     model: nn.Module, x: Tensor, y: Tensor, masks: Masks, execution: str, native_step: bool, storage: str
 ) -> SparseArm:
-    """The same, stored otherwise from the start: masks are then those of zeros."""
+    """The same, stored so from the start: masks are those of zeros."""
     if storage not in STORAGES:
         raise unknown("storage", storage, STORAGES)
     with torch.no_grad():
@@ -111,7 +111,8 @@ def _stored(
             model.get_parameter(f"{name}.weight").mul_(mask)
     arm = dense(model, x, y)
     spared = [name for name, _ in masking.layers_of(model) if name not in masks]
-    how: dict[str, Any] = {"execution": execution, "native_step": native_step, "storage": storage}
+    how: dict[str, Any] = {"execution": execution, "native_step": native_step}
+    how |= {} if storage == STORAGES[0] else {"storage": storage}
     rest: dict[str, Any] = {"start": "zeros", "scope": spared, "steps": _STEPS, "update_every": _INTERVAL}
     handle = sparsify(model, arm.optimizer, **how, **rest, process_group=False)
     return SparseArm(arm.model, arm.x, arm.y, arm.optimizer, handle)

@@ -106,9 +106,11 @@ def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator
     if not chosen:
         names = ", ".join(spec.name for spec in layers.LAYERS)
         raise ConfigurationError(f"no layer's name contains {options.only!r}: {names}")
+    storages = options.storage if len(options.storage) > 1 else ()
     for spec in chosen:
         for density in densities:
-            row = layers.measure(spec, density, options.repeats, compile=options.compile, memory=options.memory)
+            wanted = {"compile": options.compile, "memory": options.memory, "storages": storages}
+            row = layers.measure(spec, density, options.repeats, **wanted)
             yield row.record()
 
 

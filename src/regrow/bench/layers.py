@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+import copy
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regrow.bench.arms import SparseArm, stored
 from regrow.bench.compiled import compiled
 from regrow.bench.memory import peak_mb
 from regrow.bench.timing import medians
@@ -72,7 +74,10 @@ Candidates = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class LayerResult:
-    """One row: milliseconds of forward + backward; `useful_gflops` counts present weights only. Memory is None where not measured."""
+    """One row: milliseconds of forward + backward; `useful_gflops` counts present weights only. Memory is None where not measured.
+
+    `stored_ms` is the layer as a module, through autograd, for each storage that was asked for.
+    """
 
     layer: str
     density: float
@@ -89,6 +94,7 @@ class LayerResult:
     useful_gflops: float
     dense_mb: float | None = None
     sparse_mb: float | None = None
+    stored_ms: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -169,6 +175,26 @@ def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
     return found
 
 
+def modules(case: Case, storages: Sequence[str]) -> Candidates:
+    """The layer as a module on sparse kernels, forward and backward through autograd, in each storage."""
+    return {f"stored {storage}": _module(case, storage) for storage in storages}
+
+
+def _module(case: Case, storage: str) -> Callable[[], object]:
+    x = case.x.clone().requires_grad_()
+    model = nn.Sequential(copy.deepcopy(case.module))
+    arm = stored(model, x, x, {"0": case.mask}, "sparse", True, storage)
+
+    def passes() -> SparseArm:
+        x.grad = None
+        for parameter in model.parameters():
+            parameter.grad = None
+        model(x).backward(case.grad)
+        return arm  # which the optimizer's hooks live with
+
+    return passes
+
+
 def _compiled(case: Case) -> tuple[Candidates, str]:
     tensors = list(case.settings().values())[-1]
     function, reason = compiled(case.dense_function(), lambda candidate: candidate(*tensors))
@@ -182,12 +208,13 @@ def measure(
     *,
     compile: bool = True,
     memory: bool = False,
+    storages: Sequence[str] = (),
 ) -> LayerResult:
     """One row of the table."""
     case = Case(spec, density)
     timed = candidates(case)
     extra, reason = _compiled(case) if compile else ({}, "not asked for")
-    seconds = medians({**timed, **extra}, repeats)
+    seconds = medians({**timed, **extra, **modules(case, storages)}, repeats)
     dense = {name: value for name, value in seconds.items() if name.startswith("dense")}
     best = min(dense, key=dense.__getitem__)
     total = sum(seconds[name] for name in PASSES)
@@ -207,6 +234,7 @@ def measure(
         useful_gflops=6e-9 * count_of(case.mask) * spec.batch * pixels / total,
         dense_mb=dense_mb,
         sparse_mb=sparse_mb,
+        stored_ms={storage: 1e3 * seconds[f"stored {storage}"] for storage in storages},
     )
 
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--storage",
         default="dense",
-        help="`train`, `memory`: how weights and optimizer state are stored, comma-separated (default dense)",
+        help="`layers`, `train`, `memory`: how weights and optimizer state are stored, comma-separated (default dense)",
     )
     parser.add_argument(
         "--windows",
