@@ -107,6 +107,8 @@ def test_kernels_lists_are_counted():
     lists = handle.memory().sum("lists")
     assert (masks, gradients) == tuple(handle.memory().sum(part) for part in ("masks", "gradients"))
     assert lists > 2 * 8 * handle.nonzeros, "plans of both passes"
+    held = handle.memory(torch.ones(8, 20))
+    assert held.sum("gradients") == gradients, "an example leaves no second buffer beside gradients that are held"
     fresh = begun(execution="sparse")
     assert fresh[2].memory(torch.ones(8, 20)).sum("lists") > 2 * 8 * handle.nonzeros, "an example makes them too"
 

@@ -168,7 +168,7 @@ def account(
     example: Tensor | tuple[Any, ...] | None = None,
 ) -> Memory:
     """The bytes of a model in training; without a ``network`` of sparse layers all of it is dense."""
-    activations = None if example is None else saved_bytes(model, example)
+    activations = None if example is None else _activations(model, network, example)
     owners = {} if network is None else {sparse.parameter: sparse for sparse in network.parameters}
     ledger = _Ledger(optimizer, slots_of(optimizer), network)
     rows, vectors = [], []
@@ -176,6 +176,18 @@ def account(
         row = ledger.row(name.removesuffix(".weight"), parameter, owners.get(parameter))
         (vectors if not row.sparse and len(row.shape) < 2 else rows).append(row)
     return Memory((*rows, *_merged(vectors)), activations, tuple(ledger.predicted))
+
+
+def _activations(model: nn.Module, network: SparseNetwork | None, example: Tensor | tuple[Any, ...]) -> int:
+    """Bytes that a pass keeps; gradient buffers are afterwards as before, else each would be there twice while gradients are held."""
+    modules = [] if network is None else [layer.module for layer in network.layers]
+    buffers = [execution.buffer for module in modules if (execution := execution_of(module)) is not None]
+    before = [dict(vars(buffer)) for buffer in buffers]
+    try:
+        return saved_bytes(model, example)
+    finally:
+        for buffer, kept in zip(buffers, before, strict=True):
+            vars(buffer).update(kept)
 
 
 class _Ledger:
