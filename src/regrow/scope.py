@@ -336,7 +336,10 @@ def _layers(candidate: _Candidate) -> Iterator[Layer]:
 
 
 def inputs_first(kind: type) -> type | None:
-    """Hugging Face's `Conv1D` (GPT-2) among a class and its bases: a linear layer of inputs x outputs. Known without its package."""
+    """Hugging Face's `Conv1D` (GPT-2) among a class and its bases: a linear layer with a weight [inputs, outputs].
+
+    Its package need not be there.
+    """
     known = ("transformers.pytorch_utils", "Conv1D")
     return next((base for base in kind.__mro__ if (base.__module__, base.__qualname__) == known), None)
 

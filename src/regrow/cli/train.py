@@ -4,7 +4,8 @@
     regrow train my-run.toml --seed 1 --out runs/second
     torchrun --nproc-per-node 2 -m regrow train mnist-lenet5
 
-The same command again resumes from the newest checkpoint. Ctrl-C saves and stops.
+The same command again resumes from the newest checkpoint. Ctrl-C saves and stops. Layers compute dense or on sparse kernels, whichever
+is measured to be faster after the first step (--execution auto); the bits of --execution masked do not depend on a stopwatch.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def cells(row: Row) -> tuple[str, ...]:
 def sentences(rows: Sequence[Row], data: str, machine: str) -> list[str]:
     """What was measured, and how."""
     lines = [
-        f"Trained on {data}; weights are those of sparsifiable layers.",
+        f"Trained on {data}; weights are those of sparsifiable layers. One run each: an illustration. Settings were fixed beforehand (the "
+        "presets' learning rates, a tenth of the weights, as many epochs as fit in two minutes), not chosen by these errors.",
         f"A step is forward, backward and optimizer on one thread of {machine}, batch 100, dense and sparse in turns, median of 15; "
         "dense at the faster of torch's two memory formats, sparse with growth windows counted in.",
         "Peak MB is what two steps need beyond an idle Python with torch: weights keep their dense shape while training, so it stays.",
@@ -64,11 +65,17 @@ def next_commands(run: Path) -> list[str]:
     ]
 
 
+def _left(texts: Sequence[str]) -> list[html.Cell]:
+    """Cells of a page's table: the first two are words, the others numbers."""
+    words, numbers = (list(map(escape, part)) for part in (texts[:2], texts[2:]))
+    return [*((word, "name") for word in words), *numbers]
+
+
 def page(rows: Sequence[Row], lines: Sequence[str], commands: Sequence[str], reports: Sequence[Path]) -> str:
     """The same as one HTML page, with links to the reports of the runs."""
     links = "".join(f'<li><a href="{escape(str(path))}">{escape(str(path.parent))}</a></li>' for path in reports)
     body = [
-        html.section("table", "Side by side", html.table(HEAD, [tuple(map(escape, cells(row))) for row in rows])),
+        html.section("table", "Side by side", html.table(_left(HEAD), map(_left, map(cells, rows)))),
         html.section("how", "What it says", *map(html.paragraph, lines)),
         html.section("runs", "Each run in detail", f"<ul>{links}</ul>"),
         html.section("next", "Next", html.code("\n".join(commands))),
