@@ -19,7 +19,7 @@ from regrow.execution.kernels import native, ops  # noqa: F401  (registers the o
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
-from regrow.scope import inputs_first, is_linear
+from regrow.scope import inputs_first, is_inputs_first
 from regrow.support import Support
 
 _ATTRIBUTE = "_regrow_execution"
@@ -93,6 +93,8 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
 
 class _SparseInputsFirst(_SparseLayer):
     """Mixin: Hugging Face's `Conv1D` on sparse kernels, a linear layer with a weight [inputs, outputs]."""
+
+    bias: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         """y = x W + b."""
@@ -175,7 +177,7 @@ def unsupported(module: nn.Module) -> str | None:
 
 def geometry_of(module: Dense) -> Geometry:
     """The geometry of a layer; one-dimensional layers get a first axis of size one."""
-    if is_linear(module):
+    if isinstance(module, nn.Linear) or is_inputs_first(module):
         return Geometry()
     lift = (lambda pair, unit: (unit, *pair)) if isinstance(module, nn.Conv1d) else (lambda pair, unit: tuple(pair))
     kernel, stride, dilation = (lift(pair, 1) for pair in (module.kernel_size, module.stride, module.dilation))
@@ -307,9 +309,9 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
         raise ValueError("this module already runs sparse; call update() on its execution, or detach() it first")
     if reason := unsupported(module):
         raise ValueError(f"cannot run this layer sparse: {reason}")
-    if mask.shape != module.weight.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(module.weight.shape)}")
     layer = cast(Dense, module)  # or computes as one: unsupported() has asked
+    if mask.shape != layer.weight.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(layer.weight.shape)}")
     execution = Execution(layer, SparsePattern(mask, geometry_of(layer), gradient_mask))
     module.__dict__[_ATTRIBUTE] = execution
     module.__class__ = _sparse_class(type(module))  # type: ignore[assignment]
