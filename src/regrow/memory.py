@@ -171,7 +171,8 @@ def account(
     activations = None if example is None else _activations(model, network, example)
     owners = {} if network is None else {sparse.parameter: sparse for sparse in network.parameters}
     ledger = _Ledger(optimizer, slots_of(optimizer), network)
-    rows, vectors = [], []
+    rows: list[LayerMemory] = []
+    vectors: list[LayerMemory] = []
     for name, parameter in model.named_parameters():
         row = ledger.row(name.removesuffix(".weight"), parameter, owners.get(parameter))
         (vectors if not row.sparse and len(row.shape) < 2 else rows).append(row)

@@ -51,7 +51,7 @@ _TEN_CLASSES = 10
 
 def setting_of(config: Config) -> dict[str, str]:
     """The columns that tell settings apart, as text."""
-    values = {
+    values: dict[str, Any] = {
         column: float(value) if kind_of(path) is float else value
         for column, path in _SETTING.items()
         for value in [value_at(config, path)]
