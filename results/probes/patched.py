@@ -18,7 +18,7 @@ import torch
 from regrow.cli.main import main as regrow
 from regrow.config import override
 from regrow.data import draws
-from regrow.data.plan import EpochPlan
+from regrow.data.epoch import Epoch
 from regrow.experiments.grid import parse_seeds
 from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.presets import PRESETS
@@ -31,10 +31,12 @@ PRESET, OPTIONS = "mnist-lenet300", {"density": "0.015", "execution": "sparse", 
 def same_order() -> None:
     """One random order per run, which every epoch repeats."""
 
-    def order(plan: EpochPlan) -> np.ndarray:
-        return draws.permutation(plan.samples, plan.seed, draws.ORDER, 0) if plan.shuffle else np.arange(plan.samples)
+    def order(epoch: Epoch) -> np.ndarray:
+        return (
+            draws.permutation(epoch.samples, epoch.seed, draws.ORDER, 0) if epoch.shuffle else np.arange(epoch.samples)
+        )
 
-    EpochPlan.order = order
+    Epoch.order = order
 
 
 def last_ties() -> None:

@@ -58,7 +58,7 @@ def setting_of(config: Config) -> dict[str, str]:
     }
     apart = _APART | set(_SETTING.values()) | {f"sparse.{key}" for key in without_effect(config.sparse)}
     other = {path: value for path, value in changes(config).items() if path not in apart}
-    values |= {"options": _json(values["options"]), "other": _json(other)}
+    values |= {"options": _json(config.sparse.options), "other": _json(other)}
     return {key: str(value) for key, value in values.items()}
 
 
