@@ -42,9 +42,9 @@ def test_no_two_lines_of_a_table_are_the_same_run_but_where_meant():
 
 def test_compression_has_the_figures_settings():
     cells = find("mnist-compression").cells()
-    assert len(cells) == 40
+    assert len(cells) == 41
     others = [c for c in cells if c.label not in ("dense", "sparse momentum")]
-    assert {c.config.epochs for c in others} == {10}
+    assert {(c.model, c.config.epochs) for c in others} == {("lenet300", 10), ("lenet5", 5)}
     assert {c.label: c.target.error for c in others if c.model == "lenet300" and c.target}["dns"] == 2.0
     cells = [c for c in cells if c not in others]
     assert [c.density for c in cells[:9]] == [1.0, 0.01, 0.015, 0.018, 0.02, 0.044, 0.05, 0.08, 0.083]
