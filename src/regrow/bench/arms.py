@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,14 @@ from regrow import models
 from regrow.api import sparsify
 from regrow.arguments import STORAGES
 from regrow.bench import masks as masking
-from regrow.bench.masks import Masks
+from regrow.bench.masks import Chosen, Masks
 from regrow.errors import unknown
 from regrow.handle import Handle
 
 # Long enough that neither a topology update nor a growth window falls into a measurement.
 _INTERVAL, _STEPS = 10**6, 10**7
+# A short run that moves weights between layers.
+_SHORT_UPDATES, _SHORT_INTERVAL, _FEW = 2, 4, 16
 
 
 @dataclass
@@ -126,7 +129,9 @@ def auto(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bo
     return arm
 
 
-def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool) -> SparseArm:
+def masked(
+    model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: bool, interval: int = _INTERVAL
+) -> SparseArm:
     """The model under sparse momentum with these masks, in one of torch's memory formats."""
     arm = dense(model, x, y, channels_last)
     weights = {name: model.get_parameter(f"{name}.weight").detach().clone() for name in masks}
@@ -138,7 +143,7 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
         density=share,
         scope=spared,
         steps=_STEPS,
-        update_every=_INTERVAL,
+        update_every=interval,
         process_group=False,
     )
     with torch.no_grad():
@@ -146,6 +151,15 @@ def masked(model: nn.Module, x: Tensor, y: Tensor, masks: Masks, channels_last: 
             model.get_parameter(f"{name}.weight").copy_(weight * masks[name])
     handle.masks_from_zeros()
     return SparseArm(arm.model, arm.x, arm.y, arm.optimizer, handle)
+
+
+def after_updates(model: nn.Module, x: Tensor, y: Tensor, chosen: Chosen) -> Chosen:
+    """The masks that a short run from these ones has after its topology updates: layers differ in density."""
+    arm = masked(copy.deepcopy(model), x[:_FEW], y[:_FEW], chosen.masks, False, _SHORT_INTERVAL)
+    for _ in range(_SHORT_UPDATES * _SHORT_INTERVAL):
+        arm.step()
+    moved = {name: arm.handle.masks[name].clone() for name in chosen.masks}
+    return Chosen(moved, f"after {arm.handle.updates} updates", chosen.density)
 
 
 def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:

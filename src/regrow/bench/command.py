@@ -14,7 +14,7 @@ from rich.console import Console
 
 from regrow import models
 from regrow.allocator import keep_buffers
-from regrow.bench import layers, machine, masks, show, train
+from regrow.bench import arms, layers, machine, masks, show, train
 from regrow.bench.arms import batch_of
 from regrow.bench.memory import peak_mb
 from regrow.environment import describe
@@ -24,6 +24,9 @@ from regrow.files import write_atomically
 from regrow.training.processes import use_threads
 
 MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
+
+AUTO_BATCH = {"resnet50": 16, "lenet300": 100, "gpt-10m": 8, "gpt2-small": 4}
+"""Batches of `bench auto` that are not 128."""
 
 
 def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
@@ -45,8 +48,8 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
     content: dict[str, Any] = {"machine": about, "fma_peak_gflops": peak, "repeats": options.repeats, "rows": []}
     _store(options.json, content)  # a place that cannot be written to is an error before hours of measuring
     records = content["rows"]
-    if options.what == "infer":
-        _infer(options, densities, content, console)
+    if options.what in ("infer", "auto"):
+        (_infer if options.what == "infer" else _auto)(options, densities, content, console)
         return
     for record in (_layers if options.what == "layers" else _train)(options, densities):
         records.append({**record, "peak_share": record["useful_gflops"] / peak})
@@ -90,6 +93,20 @@ def _infer(options: argparse.Namespace, densities: Sequence[float], content: dic
             console.print(infer.line(row), highlight=False, soft_wrap=True)
     for reason in dict.fromkeys(row["compile_skipped"] for row in content["rows"] if row["compile_skipped"]):
         console.print(f"torch compiled is missing: {reason}", highlight=False)
+
+
+def _auto(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:
+    from regrow.bench import choice
+
+    for name in options.model.split(","):
+        base, batch = models.create(name, seed=0), batch_of(name, options.batch or AUTO_BATCH.get(name, 128))
+        for density in densities:
+            drawn = masks.uniform(base, density)
+            for chosen in (drawn, arms.after_updates(base, *batch, drawn)) if options.updates else (drawn,):
+                row = choice.measure(name, base, batch, chosen, options.repeats).record()
+                content["rows"].append(row)
+                _store(options.json, content)
+                console.print(choice.line(row), highlight=False, soft_wrap=True)
 
 
 def _store(path: str | None, content: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ regrow bench layers --density 0.05,0.1,0.2,0.3
 regrow bench train --model vgg16-d --density 0.05,0.1,0.2 --windows
 regrow bench train --model vgg16-d --density 0.1,0.5,1 --auto    is execution="auto" ever slower than dense?
 regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, with the bound from their MACs
+regrow bench auto --model vgg16-d --density 0.05,0.3              its choice against every mix that differs in one chain
 regrow bench infer --model vgg16-d --density 0.05,0.1 --batch 1,64    frozen networks: ours, torch eager and compiled
 regrow bench memory --json memory.json                           bytes of a step, counted and measured: dense, masked, sparse
 regrow bench plot layers.json train.json --out docs/speed-up.png
@@ -21,17 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
     parser.add_argument(
         "what",
-        choices=("layers", "train", "infer", "memory", "plot"),
-        help="layers, training steps, inference, memory, or a picture",
+        choices=("layers", "train", "auto", "infer", "memory", "plot"),
+        help="layers, training steps, what `auto` chooses, inference, memory, or a picture",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
     parser.add_argument("--density", help=f"comma-separated, in (0, 1] (default {DENSITIES}; `memory`: 0.05)")
     parser.add_argument(
         "--model",
-        help="`train`, `infer`: the model (default vgg16-d; infer: also mlp); `memory`: default vgg16-d, lenet300 and gpt-10m",
+        help="`train`, `auto`, `infer`: the model (default vgg16-d; auto: several, comma-separated; infer: also mlp); "
+        "`memory`: default vgg16-d, lenet300 and gpt-10m",
     )
     parser.add_argument(
-        "--batch", help="`train`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)"
+        "--batch", help="`train`, `auto`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)"
     )
     parser.add_argument(
         "--storage",
@@ -58,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="`train`: masks of a run's newest checkpoint, or of one checkpoint; repeat for more",
     )
+    parser.add_argument(
+        "--updates", action="store_true", help="`auto`: also masks after two topology updates of a short run"
+    )
     parser.add_argument("--only", default="", help="`layers`: those whose name contains this")
     parser.add_argument("--repeats", "--rounds", type=int, default=5, help="measurements of each candidate (default 5)")
     parser.add_argument("--threads", type=int, help="default: torch's choice")
@@ -80,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
         return _memory(options)
     options.model = options.model or "vgg16-d"
     options.density = options.density or DENSITIES
-    options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
+    if options.batch or options.what != "auto":  # whose default depends on the model
+        options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
     options.storage = _storages(options.storage)
     bench(options, _densities(options.density))
     return 0

@@ -5,7 +5,7 @@ import torch
 
 from regrow.execution import SparsePattern
 from regrow.execution.kernels import native, passes
-from regrow.execution.kernels.layout import empty_as, in_rows, is_chwn, to_channels_last, to_chwn
+from regrow.execution.kernels.layout import chwn_strides, empty_as, in_rows, is_chwn, to_channels_last, to_chwn
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -17,6 +17,15 @@ def test_channels_last_from_travelling_maps(shape, dtype):
     y = to_channels_last(to_chwn(x))
     assert torch.equal(y, x)
     assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(16, 16, 2, 2), (19, 5, 3, 2), (130, 33, 1, 4), (3, 2, 40, 1)])
+def test_travelling_maps_from_channels_last(shape, dtype):
+    x = torch.randn(shape, dtype=dtype)
+    y = to_chwn(x.contiguous(memory_format=torch.channels_last))
+    assert torch.equal(y, x)
+    assert y.stride() == chwn_strides(shape)
 
 
 def test_rows_are_features_as_torch_has_them():

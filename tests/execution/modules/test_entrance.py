@@ -43,15 +43,18 @@ def test_outputs_travel_from_the_dense_convolution_on():
     assert type(model[0]) is nn.Conv2d
 
 
-def test_gradients_arrive_in_the_order_of_torch():
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_gradients_arrive_in_the_order_of_the_convolution(order):
     layer = nn.Conv2d(3, 4, 3)
     layer.__class__ = ChwnConv2d
     seen = []
-    x = torch.randn(5, 3, 6, 6)
+    x = torch.randn(5, 3, 6, 6).contiguous(memory_format=order)
     y = layer(x)
     y.grad_fn.register_hook(lambda inputs, _: seen.append(inputs[0]))
     (y * torch.randn_like(y)).sum().backward()
-    assert seen[0].is_contiguous()
+    assert is_chwn(y)
+    assert seen[0].is_contiguous(memory_format=order)
+    assert not is_chwn(seen[0])
 
 
 def test_layers_that_may_become_sparse_later_are_left_alone():

@@ -52,6 +52,11 @@ def lies_chwn(x: Tensor) -> bool:
     return x.dim() >= 2 and is_chwn(x) and not x.is_contiguous()
 
 
+def lies_channels_last(x: Tensor) -> bool:
+    """True if `x` is maps in torch's channels_last and not also an ordinary contiguous tensor."""
+    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+
+
 def empty_chwn(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised CHWN tensor of the given logical shape, with the dtype and device of `like`."""
     return like.new_empty_strided(shape, chwn_strides(shape))
@@ -75,7 +80,11 @@ def to_chwn(x: Tensor) -> Tensor:
         return x
     if is_chwn(x):  # where a dimension has one element other strides are legal too, but BLAS rounds by them
         return x.as_strided(x.shape, strides)
-    y, x = empty_chwn(x.shape, x), x.contiguous()
+    y = empty_chwn(x.shape, x)
+    if lies_channels_last(x) and _native(x):  # [N][H][W][C] to [C][H][W][N]: the way back is the same exchange
+        native.call("channels_last", x.dtype, x, x.shape[0], x.shape[2] * x.shape[3], x.shape[1], y)
+        return y
+    x = x.contiguous()
     if _native(x):
         native.call("transpose", x.dtype, x, x.shape[0], x.numel() // x.shape[0], y)
         return y

@@ -6,26 +6,32 @@ elementwise kernels gradients whose strides differ from their activations': they
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
 from regrow.execution.kernels import native
-from regrow.execution.kernels.context import once_differentiable
-from regrow.execution.kernels.layout import is_chwn, to_chwn, to_ordinary
+from regrow.execution.kernels.context import Context, once_differentiable
+from regrow.execution.kernels.layout import is_chwn, lies_channels_last, to_channels_last, to_chwn, to_ordinary
+
+
+class _EnterContext(Context, Protocol):
+    channels_last: bool
 
 
 class _Enter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+    def forward(ctx: _EnterContext, x: Tensor) -> Tensor:
         """The same numbers, samples innermost."""
+        ctx.channels_last = lies_channels_last(x)
         return to_chwn(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
-        """The gradient in the order that torch's convolutions read."""
-        return to_ordinary(grad)
+    def backward(ctx: _EnterContext, grad: Tensor) -> Tensor:
+        """The gradient in the order that the convolution computed in."""
+        return to_channels_last(grad) if ctx.channels_last else to_ordinary(grad)
 
 
 class ChwnConv2d(nn.Conv2d):
