@@ -1,58 +1,130 @@
-"""Single layers, forward + backward, beside SparseProp, the other published sparse backward for PyTorch on CPUs.
+"""Single layers, forward + backward, beside other sparse backward passes for PyTorch on CPUs, in one run.
 
     pip install pybind11 && pip install --no-build-isolation --no-deps sparseprop
+    pip install --no-deps sparselab==0.2.2
     python benchmarks/peers.py [--density 0.05,0.1,0.2,0.3] [--repeats 5] [--only "conv 3x3"] [--json FILE]
 
-SparseProp (Nikdan et al. 2023) keeps a fixed mask in compressed form; of its two convolutions the faster counts. Dense torch, its modules
-and our kernels take turns in one run; medians. Its modules go through autograd and start from ordinary tensors, as they are made to; ours
-are the three passes as `regrow bench layers` measures them, on tensors in their own layout.
+SparseProp (Nikdan et al. 2023): fixed masks, batches of whole eights; of its two convolutions the faster counts. SparseLab: linear layers,
+with a mask of its own drawing at the same density. Each is left out with a word where it is missing. Dense torch, their modules and our
+kernels take turns; medians. Their modules go through autograd and start from ordinary tensors, as they are made to; ours are the three
+passes as `regrow bench layers` measures them: maps in their own layout, features as torch has them, weights dense-shaped or compact.
+`*_bytes` are those of the tensors that a module keeps: weights and where they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from regrow.allocator import keep_buffers
-from regrow.bench.layers import LAYERS, PASSES, Case, candidates
+from regrow.bench.layers import COMPACT, LAYERS, PASSES, Case, candidates
 from regrow.bench.timing import medians
 from regrow.environment import describe
+from regrow.execution import SparsePattern
+from regrow.execution.kernels import passes
+from regrow.execution.modules.layers import geometry_of
+
+Peer = Callable[[Case], list[nn.Module]]
 
 
-def peer(case: Case) -> dict[str, Callable[[], object]]:
-    """SparseProp's forward and backward for a layer."""
+def sparseprop(case: Case) -> list[nn.Module]:
+    """SparseProp's modules for a layer; none where it cannot take the batch."""
     from sparseprop.modules import SparseConv2d, SparseLinear
 
+    if case.spec.batch % 8:
+        return []
     if case.spec.size:
-        made = [SparseConv2d.from_dense(case.module, vectorizing_over_on=over) for over in (False, True)]
-    else:
-        made = [SparseLinear.from_dense(case.module)]
+        return [SparseConv2d.from_dense(case.module, vectorizing_over_on=over) for over in (False, True)]
+    return [SparseLinear.from_dense(case.module)]
+
+
+def sparselab(case: Case) -> list[nn.Module]:
+    """SparseLab's module for a linear layer."""
+    from sparselab import SparseLinear
+
+    if case.spec.size:
+        return []
+    return [SparseLinear(case.spec.inputs, case.spec.outputs, bias=False, sparsity=1 - case.density)]
+
+
+PEERS: dict[str, Peer] = {"sparseprop": sparseprop, "sparselab": sparselab}
+
+
+def installed() -> dict[str, Peer]:
+    """Those that can be imported; a word about the others."""
+    found = {}
+    for name, peer in PEERS.items():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            print(f"{name} is left out: {error}")
+        else:
+            found[name] = peer
+    return found
+
+
+def both_passes(module: nn.Module, case: Case) -> Callable[[], None]:
+    """Forward and backward of a module on ordinary tensors."""
     x = case.x.clone().requires_grad_()
 
-    def both(module: torch.nn.Module) -> Callable[[], object]:
-        def run() -> None:
-            x.grad = None
-            module.zero_grad(set_to_none=True)
-            module(x).backward(case.grad)
+    def run() -> None:
+        x.grad = None
+        module.zero_grad(set_to_none=True)
+        module(x).backward(case.grad)
 
-        return run
-
-    return {f"sparseprop {i}": both(module) for i, module in enumerate(made)}
+    return run
 
 
-def measure(case: Case, repeats: int) -> dict[str, object]:
-    """One row: milliseconds, our ratio to the fastest dense setting, SparseProp's, and ours to SparseProp's."""
-    seconds = medians({**candidates(case), **peer(case)}, repeats)
+def tensors(owner: object, seen: set[int]) -> Iterator[Tensor]:
+    """Every tensor that an object keeps, each once."""
+    if id(owner) in seen:
+        return
+    seen.add(id(owner))
+    if isinstance(owner, Tensor):
+        yield owner
+        return
+    inside = owner if isinstance(owner, dict) else getattr(owner, "__dict__", None) or {}
+    slots = (getattr(owner, name, None) for name in getattr(type(owner), "__slots__", ()))
+    listed = owner if isinstance(owner, list | tuple) else ()
+    for each in (*inside.values(), *slots, *listed):
+        yield from tensors(each, seen)
+
+
+def own_bytes(case: Case) -> int:
+    """Present weights and the lists of both plans: what our kernels read where storage is compact."""
+    pattern, size = SparsePattern(case.mask, geometry_of(case.module)), passes.map_size(case.x)
+    plans = (pattern.plan(each, *size, case.weight.dtype) for each in ("forward", "input_gradient"))
+    return case.weight.element_size() * pattern.support.nnz + sum(plan.nbytes for plan in plans)
+
+
+def measure(case: Case, peers: dict[str, Peer], repeats: int) -> dict[str, Any]:
+    """One row: milliseconds, ratios to the fastest dense setting, and ours to theirs."""
+    modules = {f"{name} {i}": module for name, peer in peers.items() for i, module in enumerate(peer(case))}
+    theirs = {name: both_passes(module, case) for name, module in modules.items()}
+    seconds = medians({**candidates(case), **theirs}, repeats)
     dense = min(value for name, value in seconds.items() if name.startswith("dense"))
-    theirs = min(value for name, value in seconds.items() if name.startswith("sparseprop"))
-    ours = sum(seconds[name] for name in PASSES)
-    row = {"layer": case.spec.name, "density": case.density, "dense_ms": 1e3 * dense, "sparseprop_ms": 1e3 * theirs}
-    ratios = {"ratio": dense / ours, "sparseprop_ratio": dense / theirs, "over_sparseprop": theirs / ours}
-    return row | {"sparse_ms": 1e3 * ours} | ratios
+    ours, compact = (sum(seconds[name] for name in names) for names in (PASSES, COMPACT))
+    row = {"layer": case.spec.name, "density": case.density, "dense_ms": 1e3 * dense, "sparse_ms": 1e3 * ours}
+    row |= {"ratio": dense / ours, "compact_ms": 1e3 * compact, "compact_ratio": dense / compact}
+    row["compact_bytes"] = own_bytes(case)
+    for name in peers:
+        times = [value for key, value in seconds.items() if key.startswith(name)]
+        if times:
+            kept = (tensors(module, set()) for key, module in modules.items() if key.startswith(name))
+            row |= {
+                f"{name}_ms": 1e3 * min(times),
+                f"{name}_ratio": dense / min(times),
+                f"over_{name}": min(times) / ours,
+            }
+            row[f"{name}_bytes"] = min(sum(t.numel() * t.element_size() for t in found) for found in kept)
+    return row
 
 
 def main() -> None:
@@ -64,19 +136,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     keep_buffers()
-    rows = []
-    # SparseProp takes batches that are multiples of eight.
-    for spec in (spec for spec in LAYERS if options.only in spec.name and spec.batch % 8 == 0):
+    peers, rows = installed(), []
+    for spec in (spec for spec in LAYERS if options.only in spec.name):
         for density in map(float, options.density.split(",")):
-            row = measure(Case(spec, density), options.repeats)
+            row = measure(Case(spec, density), peers, options.repeats)
             rows.append(row)
-            print(
-                f"{spec.name:36s} {density:5.0%}  dense {row['dense_ms']:8.2f} ms   ours {row['ratio']:5.2f}x   "
-                f"SparseProp {row['sparseprop_ratio']:5.2f}x   ours over SparseProp {row['over_sparseprop']:5.2f}x",
-                flush=True,
+            others = "   ".join(
+                f"{name} {row[f'{name}_ratio']:5.2f}x (ours over it {row[f'over_{name}']:5.2f}x)"
+                for name in peers
+                if f"{name}_ratio" in row
             )
+            line = f"{spec.name:36s} {density:5.0%}  dense {row['dense_ms']:8.2f} ms   ours {row['ratio']:5.2f}x, "
+            print(f"{line}compact {row['compact_ratio']:5.2f}x   {others}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps({"machine": describe(), "repeats": options.repeats, "rows": rows}, indent=1))
+        content = {"machine": describe(), "repeats": options.repeats, "threads": torch.get_num_threads(), "rows": rows}
+        options.json.write_text(json.dumps(content, indent=1))
 
 
 if __name__ == "__main__":

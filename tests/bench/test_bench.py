@@ -11,8 +11,10 @@ from regrow import models
 from regrow.bench import arms, compiled, layers, machine, masks, memory, train
 from regrow.bench.timing import medians
 from regrow.cli.main import main
+from regrow.execution import SparsePattern
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
+from regrow.execution.kernels import native, passes
+from regrow.execution.modules.layers import geometry_of
 from regrow.models.cost import cost
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch
 
@@ -39,7 +41,22 @@ def test_layer_rows(spec):
     assert row.compile_skipped == "not asked for"
     assert row.ratio == pytest.approx(row.dense_ms / row.sparse_ms)
     assert row.sparse_ms == pytest.approx(row.forward_ms + row.input_gradient_ms + row.weight_gradient_ms)
+    assert row.compact_ratio == pytest.approx(row.dense_ms / row.compact_ms)
     assert row.useful_gflops > 0
+    assert all(low <= high for low, high in row.spread.values())
+
+
+def test_compact_passes_compute_the_same():
+    case = layers.Case(layers.LayerSpec(7, 5, batch=3), 0.5)
+    pattern = SparsePattern(case.mask, geometry_of(case.module))
+    present = case.weight[case.mask]
+    dense, few = torch.zeros_like(case.weight), torch.zeros_like(present)
+    torch.testing.assert_close(passes.forward(case.x, present, None, pattern)[0], case.x @ case.weight.t())
+    for out in (dense, few):
+        passes.weight_gradient(out, case.x, case.grad, pattern)
+    assert torch.equal(dense[case.mask], few)
+    with pytest.raises(ValueError, match="out has shape"):
+        passes.weight_gradient(few[:-1], case.x, case.grad, pattern)
 
 
 @pytest.mark.parametrize("spec", [layers.LayerSpec(4, 6, 5, batch=3), layers.LayerSpec(7, 5, batch=3)])

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regrow.bench import arms
 from regrow.bench.arms import SparseArm
 from regrow.bench.masks import Chosen
-from regrow.bench.timing import medians
+from regrow.bench.timing import medians, quartiles
 from regrow.execution.choosing.auto import Decision
 
 DENSE, SPARSE, AUTO, AGAIN = "everything dense", "everything sparse", "auto", "auto, decided again"
@@ -125,7 +125,7 @@ def measure(name: str, base: nn.Module, batch: tuple[Tensor, Tensor], chosen: Ch
         differs=tuple(each for each in order if each in first.sparse ^ second.sparse),
         again_ms=ms[again],
         milliseconds=ms,
-        quartiles={each: _quartiles(values) for each, values in taken.items()},
+        quartiles={each: quartiles(values) for each, values in taken.items()},
     )
 
 
@@ -174,13 +174,6 @@ def _assign(arm: SparseArm, sparse: Assignment) -> None:
     decision = Decision(sparse, sparse, (), "measured as a mix", 0.0)
     arm.handle.switch.restore({"execution": "auto", "pending": False, "decision": decision.as_dict()})
     arm.handle.switch.follow(False)
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
 
 
 @contextlib.contextmanager

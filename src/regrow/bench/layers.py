@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from regrow.bench.arms import SparseArm, stored
 from regrow.bench.compiled import compiled
 from regrow.bench.memory import peak_mb
-from regrow.bench.timing import medians
+from regrow.bench.timing import quartiles, samples
 from regrow.execution import SparsePattern
 from regrow.execution.kernels import passes
 from regrow.execution.kernels.layout import to_chwn
@@ -69,6 +70,7 @@ LAYERS = (
 
 
 PASSES = ("forward", "input_gradient", "weight_gradient")
+COMPACT = ("compact_forward", "input_gradient", "compact_weight_gradient")
 Candidates = dict[str, Callable[[], object]]
 
 
@@ -76,7 +78,8 @@ Candidates = dict[str, Callable[[], object]]
 class LayerResult:
     """One row: milliseconds of forward + backward; `useful_gflops` counts present weights only. Memory is None where not measured.
 
-    `stored_ms` is the layer as a module, through autograd, for each storage that was asked for.
+    `stored_ms` is the layer as a module, through autograd, for each storage that was asked for. ``compact_*`` are our passes where
+    weights and their gradients are stored as present weights alone. ``spread`` has the quartiles.
     """
 
     layer: str
@@ -91,10 +94,13 @@ class LayerResult:
     input_gradient_ms: float
     weight_gradient_ms: float
     ratio: float
+    compact_ms: float
+    compact_ratio: float
     useful_gflops: float
     dense_mb: float | None = None
     sparse_mb: float | None = None
     stored_ms: dict[str, float] = field(default_factory=dict)
+    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -147,15 +153,21 @@ class Case:
         return lambda: function(*tensors)[2].mul_(mask)
 
     def sparse(self) -> Candidates:
-        """The three passes on native kernels: maps in CHWN, features as torch has them."""
+        """The three passes on native kernels: maps in CHWN, features as torch has them.
+
+        And the two that move weights once more, with weights and gradients of present weights alone, as compact storage has them.
+        """
         pattern = SparsePattern(self.mask, geometry_of(self.module))
         arrange = to_chwn if self.spec.size else torch.Tensor.contiguous
         w, out, x, grad = self.weight, torch.zeros_like(self.weight), arrange(self.x), arrange(self.grad)
         present = passes.forward(x, w, None, pattern)[1]
+        few = torch.zeros_like(present)
         return {
             "forward": lambda: passes.forward(x, w, None, pattern),
             "input_gradient": lambda: passes.input_gradient(grad, present, pattern, *passes.map_size(x)),
             "weight_gradient": lambda: passes.weight_gradient(out, x, grad, pattern),
+            "compact_forward": lambda: passes.forward(x, present, None, pattern),
+            "compact_weight_gradient": lambda: passes.weight_gradient(few, x, grad, pattern),
         }
 
 
@@ -171,7 +183,7 @@ def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
         found["masked"] = case.masked()
     if names is None or "sparse" in names:
         three = case.sparse()
-        found |= three if names is None else {"sparse": lambda: [one() for one in three.values()]}
+        found |= three if names is None else {"sparse": lambda: [three[one]() for one in PASSES]}
     return found
 
 
@@ -214,10 +226,11 @@ def measure(
     case = Case(spec, density)
     timed = candidates(case)
     extra, reason = _compiled(case) if compile else ({}, "not asked for")
-    seconds = medians({**timed, **extra, **modules(case, storages)}, repeats)
+    taken = samples({**timed, **extra, **modules(case, storages)}, repeats)
+    seconds = {name: statistics.median(values) for name, values in taken.items()}
     dense = {name: value for name, value in seconds.items() if name.startswith("dense")}
     best = min(dense, key=dense.__getitem__)
-    total = sum(seconds[name] for name in PASSES)
+    total, compact = (sum(seconds[name] for name in names) for names in (PASSES, COMPACT))
     pixels = case.grad.shape[2:].numel()
     dense_mb, sparse_mb = _memory(spec, density, best) if memory else (None, None)
     return LayerResult(
@@ -231,10 +244,13 @@ def measure(
         sparse_ms=1e3 * total,
         **{f"{name}_ms": 1e3 * seconds[name] for name in PASSES},
         ratio=seconds[best] / total,
+        compact_ms=1e3 * compact,
+        compact_ratio=seconds[best] / compact,
         useful_gflops=6e-9 * count_of(case.mask) * spec.batch * pixels / total,
         dense_mb=dense_mb,
         sparse_mb=sparse_mb,
         stored_ms={storage: 1e3 * seconds[f"stored {storage}"] for storage in storages},
+        spread={name: quartiles([1e3 * value for value in values]) for name, values in taken.items()},
     )
 
 

@@ -35,6 +35,7 @@ def tables(records: Sequence[Record], peak: float) -> list[Table]:
         "sparse": lambda r: f"{r['sparse_ms']:.2f}",
         "ratio": lambda r: f"{r['ratio']:.2f}x",
         "GFLOP/s": lambda r: f"{r['useful_gflops']:.0f} ({r['useful_gflops'] / peak:.0%})",
+        "compact": lambda r: _times(r.get("compact_ratio")),
         "auto": lambda r: _times(r.get("auto_ratio")),
         "with optimizer": lambda r: _times(r.get("step_ratio")),
         "epoch": lambda r: _times(r.get("epoch_ratio")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 
 def medians(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -29,3 +29,16 @@ def samples(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict
             taken = time.perf_counter() - begin
             seconds[name].append(answer if isinstance(answer, float) else taken)
     return seconds
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The lower and the upper quartile.
+
+    Example:
+        >>> quartiles([1.0, 2.0, 3.0, 4.0, 5.0])
+        (2.0, 4.0)
+    """
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from regrow.bench import arms, masks
 from regrow.bench.arms import Arm, SparseArm
 from regrow.bench.compiled import compiled
 from regrow.bench.masks import Chosen
-from regrow.bench.timing import medians
+from regrow.bench.timing import medians, quartiles, samples
 from regrow.models.cost import cost
 
 _STEP, _OPEN, _NATIVE, _AUTO = " + optimizer", ", window open", "sparse, native optimizer", "auto"
@@ -58,6 +59,7 @@ class TrainResult:
     epoch_ms: float | None = None
     epoch_ratio: float | None = None
     epoch_steps: str | None = None
+    spread: dict[str, tuple[float, float]] | None = None
     dense_mb: float | None = None
     masked_mb: float | None = None
     sparse_mb: float | None = None
@@ -146,8 +148,8 @@ def measure(
     """One row for a model, a batch with labels, and masks."""
     torch.manual_seed(0)
     dense_arms, sparse_arms, reason = build_arms(base, *batch, chosen, compile, auto, storage)
-    seconds = medians(_candidates(dense_arms, sparse_arms, window is not None), repeats)
-    milliseconds = {key: 1e3 * value for key, value in seconds.items()}
+    taken = samples(_candidates(dense_arms, sparse_arms, window is not None), repeats)
+    milliseconds = {key: 1e3 * statistics.median(values) for key, values in taken.items()}
     dense = {key: milliseconds[key] for key in dense_arms}
     best = min(dense, key=dense.__getitem__)
     dense_step = min(milliseconds[key + _STEP] for key in dense)
@@ -177,6 +179,7 @@ def measure(
         useful_gflops=operations / (1e6 * milliseconds["sparse"]),
         bound=bound,
         bound_share=ratio / bound,
+        spread={key: quartiles([1e3 * value for value in values]) for key, values in taken.items()},
         **_automatic(sparse_arms[_AUTO], dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
     )

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "`memory`: default vgg16-d, lenet300 and gpt-10m",
     )
     parser.add_argument(
-        "--batch", help="`train`, `auto`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)"
+        "--batch",
+        help="`train`, `auto`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)",
     )
     parser.add_argument(
         "--storage",

@@ -196,8 +196,9 @@ class Switch:
             restore(self._model)
 
     def _entrances(self, model: nn.Module, sparse: set[str]) -> list[nn.Conv2d]:
-        """Dense convolutions outside the scope; where other layers are dense too, nobody knows whether theirs is the next."""
-        if any(layer.name not in sparse for layer in self.network.layers):
+        """Dense convolutions outside the scope; where others are dense too, nobody knows whether theirs is the next."""
+        maps = (layer for layer in self.network.layers if not isinstance(layer.module, nn.Linear))
+        if any(layer.name not in sparse for layer in maps):
             return []
         mine = {layer.module for layer in self.network.layers}
         found = (m for m in model.modules() if isinstance(m, nn.Conv2d) and type(m) in (nn.Conv2d, ChwnConv2d))

@@ -57,11 +57,12 @@ def test_gradients_arrive_in_the_order_of_the_convolution(order):
     assert not is_chwn(seen[0])
 
 
-def test_layers_that_may_become_sparse_later_are_left_alone():
+@pytest.mark.parametrize(("computed", "kind"), [({"6"}, nn.Conv2d), ({"3"}, ChwnConv2d), ({"3", "6"}, ChwnConv2d)])
+def test_maps_enter_where_no_dense_convolution_may_be_next(computed, kind):
     model = network()
     _optimizer, handle = sparse(model, "sparse")
-    handle.switch._compute_sparse({"3"})
-    assert type(model[0]) is nn.Conv2d
+    handle.switch._compute_sparse(computed)
+    assert type(model[0]) is kind
 
 
 @pytest.mark.parametrize("shape", [(9, 3, 4, 5), (1, 3, 2, 2), (7, 11)])

@@ -89,24 +89,29 @@ def backward(
     dw: Tensor | None = None,
     wants_bias: bool = False,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to the positions of `dw`."""
+    """dL/dx (where the `present` weights are given) and dL/dbias (where wanted); dL/dW goes to `dw`.
+
+    That is dense-shaped, and only the positions of present weights are written; or it has present weights alone, in mask order.
+    """
     _check_maps("x", x, p.in_channels, p)
     _check("grad", grad, output_shape(x, p.out_channels, p.geometry), x.dtype)
     x, in_order = to_kernel(x), in_rows(x)
     grad, (rows, cols) = to_ordinary(grad) if in_order else to_chwn(grad), map_size(x)
     dx = dbias = into = onto = positions = None
+    count = 0
     if present is not None:
         _check("weight", present, (p.support.nnz,), x.dtype)
         dx, into = empty_as(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
     if dw is not None:
-        _check("out", dw, tuple(p.shape), x.dtype)
+        present_only = dw.dim() == 1
+        _check("out", dw, (p.reached.nnz,) if present_only else tuple(p.shape), x.dtype)
         if not dw.is_contiguous():
             raise ValueError("out must be contiguous")
-        onto, positions = p.plan("weight_gradient", rows, cols, x.dtype), p.reached.positions
+        onto = p.plan("weight_gradient", rows, cols, x.dtype)
+        positions, count = None if present_only else p.reached.positions, p.reached.nnz
     if wants_bias:
         dbias = x.new_empty(p.out_channels)
-    count, pixels = 0 if positions is None else positions.numel(), grad.numel() // max(1, len(grad) * p.out_channels)
-    sizes = (p.out_channels, pixels, len(x))
+    sizes = (p.out_channels, grad.numel() // max(1, len(grad) * p.out_channels), len(x))
     native.call("backward", x.dtype, into, onto, x, grad, present, positions, count, dx, dw, dbias, *sizes, in_order)
     return dx, dbias
 
