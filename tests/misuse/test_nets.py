@@ -17,6 +17,7 @@ def test_a_sample_of_networks():
 def test_a_tie_by_construction_is_traced():
     """Two gradients of a kernel on maps with constant borders are equal whatever the weights: only rounding tells them apart."""
     assert nets.judged(100_939) == "traced"
+    assert nets.judged(101_851) == "traced"  # means behind a batch norm nearly cancel
 
 
 def test_a_wrong_number_is_noticed(monkeypatch):
