@@ -24,8 +24,8 @@ def test_a_wrong_number_is_noticed(monkeypatch):
     """The judge itself: a sparse run with another first weight is neither the same nor traced."""
     plain = nets.run
 
-    def spoiled(seed, execution, moved=0):
-        numbers = plain(seed, execution, moved)
+    def spoiled(seed, execution, *move):
+        numbers = plain(seed, execution, *move)
         if execution == "sparse":
             numbers[0] = numbers[0] + 1e-3
         return numbers
