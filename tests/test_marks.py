@@ -1,10 +1,11 @@
 """Marks: positions and counts on any layout."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regrow.marks import count_of, positions
+from regrow.marks import Marks, count_of, placed, positions
 
 
 @given(st.integers(0, 2**30), st.sampled_from([torch.contiguous_format, torch.channels_last]), st.floats(0, 1))
@@ -18,3 +19,21 @@ def test_positions_are_torch_s_own_in_logical_order(seed, layout, share):
 def test_nothing_marked_and_no_entries():
     assert positions(torch.zeros(3, 2, dtype=torch.bool)).tolist() == []
     assert count_of(torch.zeros(0, 2, dtype=torch.bool)) == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_marks_are_sets(seed):
+    source = torch.Generator().manual_seed(seed)
+    a, b = (torch.rand(5, 7, generator=source) < share for share in (0.3, 0.6))
+    one, two = (Marks(m.shape, positions(m)) for m in (a, b))
+    pairs = [(a & b, one & two), (a | b, one | two), (~a & b, ~one & two), (a & ~b, one & ~two), (~a | ~b, ~one | ~two)]
+    for dense, marks in [*pairs, (~(a | b), ~(one | two))]:
+        assert torch.equal(marks.dense(), dense)
+        assert torch.equal(marks.positions, positions(dense))
+        assert count_of(marks) == count_of(dense)
+        assert all((i in marks) == bool(dense.view(-1)[i]) for i in range(35))
+
+
+def test_values_are_placed_where_they_are_known():
+    found = placed(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 5, 9]), torch.tensor([0, 5, 9, 10]))
+    assert found.tolist() == [0.0, 2.0, 3.0, 0.0]

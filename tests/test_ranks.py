@@ -32,6 +32,16 @@ def test_ranks_agree_and_equal_one_process(both, single, scenario):
     torch.testing.assert_close(first["weights"], alone["weights"], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("scenario", ["compact", "compact rigl", "compact accumulation"])
+def test_compact_storage_on_two_ranks_equals_one_process(both, single, scenario):
+    first, second = (results[scenario] for results in both)
+    alone = single["rigl" if "rigl" in scenario else "sparse-momentum"]
+    assert torch.equal(first["masks"], second["masks"])
+    assert torch.equal(first["weights"], second["weights"])
+    assert torch.equal(first["masks"], alone["masks"])
+    torch.testing.assert_close(first["weights"], alone["weights"], rtol=1e-9, atol=1e-12)
+
+
 def test_masks_are_compared_at_the_start_and_at_every_update(both):
     for results in both:
         assert results["plain"]["compared"] == results["plain"]["updates"] + 1

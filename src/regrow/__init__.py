@@ -44,6 +44,8 @@ _HOME = {
     "When": "topology.schedule",
     "LayerView": "topology.view",
     "needs": "topology.view",
+    "per_weight": "topology.score",
+    "compact_form": "execution.modules.compact",
 }
 
 __all__ = [
@@ -55,11 +57,13 @@ __all__ = [
     "Redistribute",
     "Scope",
     "When",
+    "compact_form",
     "freeze",
     "handle_of",
     "list_methods",
     "load",
     "needs",
+    "per_weight",
     "register",
     "save",
     "sparsify",

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from regrow.errors import ConfigurationError
-from regrow.marks import count_of
 from regrow.methods.method import Method
 from regrow.settings import Settings
 from regrow.topology import compute
@@ -138,7 +137,7 @@ class Allowance:
         )
 
     def _present(self) -> list[int]:
-        return [count_of(self._network.mask(layer)) for layer in self._network.layers]
+        return [self._network.present(layer) for layer in self._network.layers]
 
     def _sizes(self) -> list[int]:
         return [math.prod(layer.shape) for layer in self._network.layers]

@@ -26,6 +26,7 @@ from regrow.ranks import Ranks
 from regrow.scope import Decision, Layer, Rule, Scope, choose, uncovered, unwrap
 from regrow.settings import DEFAULT_STRIDE, Settings
 from regrow.start import Start, check_start, density_of_zeros, warn_of_trained
+from regrow.storage import check_storage, density_of_held, held_supports, keep_from_reducer
 from regrow.topology.redistribute import Share
 from regrow.topology.schedule import Clock, require_steps
 from regrow.topology.score import Score
@@ -61,6 +62,7 @@ def sparsify(
     milliseconds: float | None = None,
     execution: Literal["masked", "sparse", "auto"] = "masked",
     native_step: bool = True,
+    storage: Literal["dense", "compact"] = "dense",
     process_group: Any = None,
     start: Start | None = None,
     **options: Any,
@@ -95,6 +97,8 @@ def sparsify(
         execution: ``masked`` computes dense with zeros, on any device; ``sparse`` runs native CPU kernels on the present weights;
             ``auto`` measures after the first step and takes the faster, chain by chain of layers.
         native_step: with sparse kernels, SGD and AdamW touch present weights only in mostly empty layers; torch's arithmetic.
+        storage: ``dense`` keeps weights, gradients and optimizer state in the layers' shapes with zeros; ``compact`` keeps present entries
+            only, all through training, with ``execution="sparse"`` (docs/compact.md).
         process_group: ranks that train together; the default group if there is one; False for none.
         start: which weights exist at first: drawn at ``"random"``, the largest of each layer (``"magnitude"``: pretrained models), or those
             that are not zero (``"zeros"``: sparse models from elsewhere; density may be left out). Default: the method's own rule, which is
@@ -132,9 +136,11 @@ def sparsify(
         macs=macs,
         milliseconds=milliseconds,
         start=start,
+        storage=storage,
     )
+    check_storage(model, settings, layers, execution, costs)
     _check_together(settings, model, inner, layers, calibration, costs, execution)
-    handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group))
+    handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group), held_supports(settings, layers))
     try:
         return _begun(handle, costs, calibration, execution, native_step)
     except BaseException:
@@ -144,11 +150,14 @@ def sparsify(
 
 def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> Handle:
     _check_cover(handle.decisions)
-    warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
+    if not any(sparse.is_compact for sparse in handle.parameters):
+        warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
     handle.network.costs = _costs(handle.method, costs, handle)
     agree(handle.network.ranks, _arguments(handle, execution, native_step))
     handle.initialise(calibration)
     handle.execute(execution, native_step)
+    if handle.settings.storage == "compact":
+        keep_from_reducer(handle.model, handle.network.layers)
     _check_first_update(handle.settings)
     return handle
 
@@ -219,6 +228,10 @@ def _is_number(value: object, kind: type) -> bool:
 
 def _density(method: Method, density: float | None, layers: Sequence[Any], start: str | None) -> float:
     check_start(method, start)
+    if (held := density_of_held(layers)) is not None:
+        if density is not None and abs(density - held) > 1e-3 * held:
+            raise ConfigurationError(f"the layers exist with density {held:.4g} already: leave density out")
+        return held
     if start == "zeros" and density is None:
         return density_of_zeros(layers)
     if method.fixed_counts is not None:

@@ -14,7 +14,7 @@ from regrow.ranges import ALLOWANCE, BELOW_ONE, DENSITY, NOT_NEGATIVE, POSITIVE,
 
 EXECUTIONS = ("masked", "sparse", "auto")
 MOMENTUM_SOURCES = ("optimizer", "gradient")
-STORAGES = ("dense",)
+STORAGES = ("dense", "compact")
 """How weights, gradients and optimizer state may be stored."""
 STARTS = ("random", "magnitude", "zeros")
 
@@ -64,6 +64,7 @@ class Sparse:
     momentum_source: str = argument("optimizer", name="momentum", choices=MOMENTUM_SOURCES)
     execution: str = argument("masked", choices=EXECUTIONS, trains=False)
     native_step: bool = argument(True, trains=False)
+    storage: str = argument("dense", choices=STORAGES, trains=False)
     costs: str = argument("macs", choices=("macs", "measured"), settled=True)
     start: str = argument("", choices=("", *STARTS), optional=True)
     macs: float = argument(0.0, within=ALLOWANCE, optional=True)

@@ -33,8 +33,17 @@ def copy_handle(handle: Handle, memo: dict[Any, Any]) -> Handle:
 def follow_optimizer(handle: Handle, optimizer: Optimizer, memo: dict[Any, Any]) -> None:
     """Give a copied optimizer its own handle, in the state of the original's now."""
     layers = [replace(layer, parameter=copy.deepcopy(layer.parameter, memo)) for layer in handle.network.layers]
+    # Where the model was copied first, its weights are dense as yet.
+    held = {sparse.name: sparse.support for sparse in handle.parameters if sparse.is_compact}
+    vectors = {layer.parameter_name for layer in layers if layer.parameter.shape != layer.shape}
     twin = type(handle)(
-        _finder(handle, memo), optimizer, layers, handle.decisions, handle.settings, handle.network.ranks
+        _finder(handle, memo),
+        optimizer,
+        layers,
+        handle.decisions,
+        handle.settings,
+        handle.network.ranks,
+        {name: support for name, support in held.items() if name in vectors},
     )
     twin.network.costs, twin.network.calibration = list(handle.network.costs), handle.network.calibration
     if handle.network.prices is not None:
@@ -70,9 +79,9 @@ def mask_copy(handle: Handle, copied: nn.Module) -> nn.Module:
     prefix = min(fitting, key=len, default="")
     for sparse in handle.parameters:
         twin = parameters.get(prefix + sparse.name)
-        if twin is None or twin.shape != sparse.mask.shape:
+        if twin is None or twin.shape != sparse.shape:
             raise StateError(
-                f"the copy has no parameter {sparse.name} of shape {tuple(sparse.mask.shape)}: pass a copy of the same model"
+                f"the copy has no parameter {sparse.name} of shape {tuple(sparse.shape)}: pass a copy of the same model"
             )
     for sparse in handle.parameters:
         twin = parameters[prefix + sparse.name]

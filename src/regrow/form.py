@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regrow.errors import StateError
 from regrow.execution.choosing.auto import Verdict
+from regrow.gaps import decode
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
@@ -30,12 +31,15 @@ def check_form(state: dict[str, Any]) -> None:
 
 def check_sizes(handle: Handle, state: dict[str, Any]) -> None:
     """Refuse a state of the right form whose tensors and counts have other sizes than this handle's."""
-    layers, sizes = handle.network.layers, {sparse.name: sparse.mask.shape for sparse in handle.parameters}
+    layers, sizes = handle.network.layers, {sparse.name: sparse.shape for sparse in handle.parameters}
     if len(state["counts"]) != len(layers):
         raise _foreign("counts")
     for key in ("start_masks", "ever_masks"):
-        if any(state[key][layer.name].numel() != (math.prod(layer.shape) + 7) // 8 for layer in layers):
-            raise _foreign(key)
+        for layer in layers:
+            if handle.settings.storage == "compact":
+                decode(state[key][layer.name], layer.shape.numel())
+            elif state[key][layer.name].numel() != (math.prod(layer.shape) + 7) // 8:
+                raise _foreign(key)
     if any(name in state["rewind_weights"] and state["rewind_weights"][name].shape != sizes[name] for name in sizes):
         raise _foreign("rewind_weights")
     if any(name not in state["window_steps"] for name in sizes):

@@ -6,20 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
+from regrow.allowance import Allowance
 from regrow.errors import NonFiniteError, StateError
-from regrow.marks import count_of
+from regrow.evidence import CompactMoments
+from regrow.marks import Marks, count_of
 from regrow.methods.method import Method
 from regrow.parameter import SparseParameter
 from regrow.scope import Layer
 from regrow.topology.score import all_finite
-from regrow.topology.view import LayerView, Need
+from regrow.topology.view import LayerView, Need, Update
 
 
-def check_first(method: Method, masks: Sequence[Tensor], counts: Sequence[int]) -> None:
+def check_first(method: Method, masks: Sequence[Tensor | Marks], counts: Sequence[int]) -> None:
     """Refuse first masks that are not the budget."""
     found = sum(count_of(mask) for mask in masks)
     if found > sum(counts) or (found < sum(counts) and method.budget != "upper bound"):
         raise StateError(f"method {method.name!r} starts with {found} weights where the budget is {sum(counts)}")
+
+
+def check_budget(method: Method, allowance: Allowance, update: Update, after: list[int]) -> None:
+    """Refuse numbers of weights after an update that break the method's budget rule."""
+    rule = method.budget
+    total = sum(update.targets) if update.targets is not None else sum(view.nnz for view in update.layers)
+    empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
+    held = rule != "free" and (rule != "outcome" or update.targets is not None)
+    broken = sum(after) > total if rule == "upper bound" else sum(after) != total and held
+    beyond = allowance.exceeded(after, [view.cost for view in update.layers], update.limit)
+    if empty or broken or beyond:
+        what = f"emptied layer {empty[0]}" if empty else f"left {sum(after)} weights where the budget is {total}"
+        what = what if empty or broken else beyond
+        raise StateError(
+            f"method {method.name!r} {what} at topology update {update.number}: its pieces break its budget rule ({rule})"
+        )
 
 
 def check_finite(views: Sequence[LayerView], needs: frozenset[Need], when: str) -> None:
@@ -35,6 +53,8 @@ def check_finite(views: Sequence[LayerView], needs: frozenset[Need], when: str) 
 
 def _inspected(view: LayerView, needs: frozenset[Need]) -> Iterator[tuple[str, Tensor]]:
     yield "weight", view.weight
+    if isinstance(view.evidence, CompactMoments) and not view.evidence.finite():
+        yield "the evidence for growth", view.weight.new_full((1,), float("nan"))
     if needs & {"momentum", "present momentum"}:
         yield "momentum", view.momentum
     if "gradient" in needs:
@@ -51,8 +71,9 @@ def refuse_misfit(parameters: Sequence[SparseParameter]) -> None:
             )
 
 
-def refuse_empty(layers: Sequence[Layer], masks: Mapping[str, Tensor]) -> None:
+def refuse_empty(layers: Sequence[Layer], masks: Mapping[str, Tensor | Marks]) -> None:
     """Refuse masks of whole parameters that leave a layer without a weight."""
     for layer in layers:
-        if not bool(layer.band(masks[layer.parameter_name]).any()):
+        mask = masks[layer.parameter_name]
+        if not count_of(mask if isinstance(mask, Marks) else layer.band(mask)):
             raise StateError(f"layer {layer.name} has no non-zero weight to take a mask from")

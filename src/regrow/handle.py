@@ -7,7 +7,7 @@ optimizer.step()    -> before and after the optimizer's own update: ``stepping``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +20,6 @@ from regrow.errors import StateError
 from regrow.execution.choosing.explanation import Explanation
 from regrow.execution.switch import Switch
 from regrow.guard import refuse_misfit
-from regrow.marks import count_of
 from regrow.memory import Memory, memory_of
 from regrow.methods.fitness import refuse_execution
 from regrow.methods.method import Method
@@ -35,6 +34,7 @@ from regrow.shipping.freeze import Frozen, freeze
 from regrow.start import take_zeros
 from regrow.state import export_state, fixed_density, import_state, refuse_lost, watch_first_pass
 from regrow.stepping import Stepping
+from regrow.support import Support
 from regrow.topology.journal import Journal
 from regrow.topology.view import Source
 from regrow.weights import TrainedWeights
@@ -52,9 +52,10 @@ class Handle:
         decisions: list[Decision],
         settings: Settings,
         ranks: Ranks,
+        supports: Mapping[str, Support] | None = None,
     ) -> None:
         self.decisions, self.settings = decisions, settings
-        self.network = SparseNetwork(optimizer, layers, settings, ranks)
+        self.network = SparseNetwork(optimizer, layers, settings, ranks, supports)
         self.window = GrowthWindow(self.network.parameters, settings, ranks)
         self.switch = Switch(self.network, lambda: self.window.fraction(self.step))
         self.step, self.round = 0, 0
@@ -128,12 +129,12 @@ class Handle:
     @property
     def nonzeros(self) -> int:
         """Number of present weights."""
-        return sum(count_of(sparse.mask) for sparse in self.parameters)
+        return sum(sparse.support.nnz for sparse in self.parameters)
 
     @property
     def numel(self) -> int:
         """Number of positions in all sparse layers."""
-        return sum(sparse.mask.numel() for sparse in self.parameters)
+        return sum(sparse.shape.numel() for sparse in self.parameters)
 
     @property
     def density(self) -> float:
@@ -266,7 +267,8 @@ class Handle:
         """Continue from a saved state. It is checked against this model and method before anything changes."""
         import_state(self, state)
         self.distrust()
-        watch_first_pass(self)
+        if self._find_model is None:  # a copy looks at what it copied when it finds its model
+            watch_first_pass(self)
         self.window.forget_schedule()
         self._stepping.look_ahead()
 
@@ -291,7 +293,7 @@ class Handle:
         if self.network.prices is not None:
             self.network.prices.stop()
         attach.release(self, self.optimizer)
-        self.densify()
+        self.switch.release()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
         """Copy model, optimizer and handle together; the copies belong to each other."""

@@ -21,8 +21,8 @@ from regrow.errors import ConfigurationError
 from regrow.topology.view import Need
 
 OWN_COEFFICIENT = 0.9
-_ADAM_EPSILON = 1e-8
-_SQUARED = ("square_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "exp_inf", "acc_delta", "variance")
+ADAM_EPSILON = 1e-8
+SQUARED = ("square_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "exp_inf", "acc_delta", "variance")
 
 Group = dict[str, Any]
 
@@ -109,18 +109,20 @@ class Moments:
         self.last = gradient
         if not smooth:
             return
-        group = self.group()
         if self.first is None:
             self.first = torch.zeros_like(gradient)
+            self.second = None if self.family.second is None else torch.zeros_like(gradient)
+        self._smooth(self.first, self.second, gradient, stride)
+        self.seen += stride
+
+    def _smooth(self, first: Tensor, second: Tensor | None, gradient: Tensor, stride: int) -> None:
+        group = self.group()
         coefficient = self.family.coefficient(group)
         repeated = sum(coefficient**k for k in range(stride))
-        self.first.mul_(coefficient**stride).add_(gradient, alpha=self._gain(group) * repeated)
-        if self.family.second is not None:
+        first.mul_(coefficient**stride).add_(gradient, alpha=self._gain(group) * repeated)
+        if second is not None:
             beta = float(group["betas"][1])
-            if self.second is None:
-                self.second = torch.zeros_like(gradient)
-            self.second.mul_(beta**stride).addcmul_(gradient, gradient, value=1 - beta**stride)
-        self.seen += stride
+            second.mul_(beta**stride).addcmul_(gradient, gradient, value=1 - beta**stride)
 
     def skip(self) -> None:
         """A step of the window without any gradient: optimizers leave such a parameter alone, momentum included."""
@@ -129,9 +131,7 @@ class Moments:
     def gradient(self) -> Tensor:
         """The dense gradient of the last step."""
         if self.last is None:
-            raise ConfigurationError(
-                "a criterion reads layer.gradient, which was not collected: declare it with @regrow.needs('gradient')"
-            )
+            raise unread_gradient()
         return self.last
 
     def momentum(self) -> Tensor:
@@ -140,20 +140,21 @@ class Moments:
         For the Adam family m / (sqrt(v) + 1e-8), as the sparse-momentum authors score it.
         """
         if not self.declared & {"momentum", "present momentum"}:
-            raise ConfigurationError(
-                "a criterion reads layer.momentum, which was not collected: declare it with @regrow.needs('momentum'), or "
-                "@regrow.needs('present momentum') if it looks at present weights only"
-            )
+            raise unread_momentum()
         first = self._combined(self.family.first, self._first())
         if self.family.second is None:
             return first
-        return first / (self.second_moment().sqrt() + _ADAM_EPSILON)
+        return first / (self.second_moment().sqrt() + ADAM_EPSILON)
 
     def second_moment(self) -> Tensor:
         """The Adam family's running mean of squared gradients."""
+        self.require_second()
+        return self._combined(self.family.second, self._second())
+
+    def require_second(self) -> None:
+        """An error where the optimizer has no second moments."""
         if self.family.second is None:
             raise ConfigurationError("this criterion needs the second moments of Adam, AdamW, NAdam or RAdam")
-        return self._combined(self.family.second, self._second())
 
     def seeds_for(self, state: str) -> dict[str, Tensor] | None:
         """Seeds as a growth rule asks for them (`Grow.state`); None where grown weights start without state."""
@@ -214,6 +215,21 @@ class Moments:
         return 1.0 if steps == self.seen else (1 - beta**steps) / (1 - beta**self.seen)
 
 
+def unread_gradient() -> ConfigurationError:
+    """The error for a criterion that did not say that it reads gradients."""
+    return ConfigurationError(
+        "a criterion reads layer.gradient, which was not collected: declare it with @regrow.needs('gradient')"
+    )
+
+
+def unread_momentum() -> ConfigurationError:
+    """The error for a criterion that did not say that it reads momentum."""
+    return ConfigurationError(
+        "a criterion reads layer.momentum, which was not collected: declare it with @regrow.needs('momentum'), or "
+        "@regrow.needs('present momentum') if it looks at present weights only"
+    )
+
+
 def shaped_slots(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:
     """The optimizer's state tensors that hold one number per weight."""
     state = optimizer.state.get(parameter, {})
@@ -234,5 +250,5 @@ def reset_slots(
             continue
         if name in seeds:
             slot.copy_(torch.where(born, seeds[name].to(slot.dtype), slot))
-        elif name in _SQUARED and bool(present.any()):
+        elif name in SQUARED and bool(present.any()):
             slot.masked_fill_(born, float(slot[present].float().mean()))

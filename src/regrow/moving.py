@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from regrow.marks import positions
-from regrow.momentum import reset_slots, shaped_slots
+from regrow.compact import CompactParameter
+from regrow.marks import Marks, among, placed, positions
+from regrow.momentum import SQUARED, reset_slots, shaped_slots
 from regrow.parameter import SparseParameter
 from regrow.scope import Layer
+from regrow.support import Support
+from regrow.topology.bands import CompactView
+from regrow.topology.cycle import Change
 from regrow.topology.grow import Grow
-from regrow.topology.view import LayerView
+from regrow.topology.view import LayerView, Update
 
 
 def move_values(
@@ -43,6 +50,62 @@ def move_values(
     gone, new = positions(lost), positions(started)
     weight.put_(gone, weight.new_zeros(len(gone)))
     weight.put_(new, _first_values(grow, view, new).to(weight))
+
+
+def located(views: Sequence[LayerView], change: Change) -> Change:
+    """The same change, removed weights of layers in compact storage by their positions."""
+    pairs = zip(views, change.removed, strict=True)
+    return replace(change, removed=[v.marks(gone) if isinstance(v, CompactView) else gone for v, gone in pairs])
+
+
+def move_entries(
+    sparse: SparseParameter,
+    layer: Layer,
+    view: LayerView,
+    mask: Marks,
+    regrown: Marks,
+    grow: Grow | None,
+    window_stays_open: bool,
+) -> None:
+    """The same in compact storage: weights, gradient and optimizer state come to the positions of ``mask`` together."""
+    assert isinstance(sparse, CompactParameter)
+    old, new = sparse.support.positions, mask.positions
+    lost, born = ~among(new, old), ~among(old, new)
+    if window_stays_open:
+        sparse.moments.keep_at(old[lost], lost)
+    started = born | among(regrown.positions, new) if grow is not None and grow.just_pruned == "zero" else born
+    seeds = None if grow is None else sparse.moments.seeds_at(grow.state, new[born])
+    blank = started if seeds is None else born
+    slots, state = shaped_slots(sparse.optimizer, sparse.parameter), sparse.state()
+    for name, slot in slots.items():
+        state[name] = _moved_slot(name, placed(slot, old, new), blank, seeds)
+        if name == "step_size":  # Rprop's: from zero it would take for ever to grow
+            state[name][blank] = float(sparse.group()["lr"])
+    values = placed(sparse.parameter.data, old, new)
+    values[started] = 0
+    grad = None if sparse.parameter.grad is None else placed(sparse.parameter.grad, old, new)
+    sparse.put(Support(mask), values)
+    sparse.parameter.grad = grad
+
+
+def set_values(layers: Sequence[Layer], owners: Sequence[SparseParameter], update: Update, change: Change) -> None:
+    """Write the weights and biases that came with the masks."""
+    for view, weight in zip(update.layers, change.weights or (), strict=False):
+        layers[view.index].band(owners[view.index].trained).copy_(weight)
+    for view, bias in zip(update.layers, change.biases or (), strict=False):
+        if bias is not None:
+            layers[view.index].module.get_parameter("bias").data.copy_(bias)
+
+
+def _moved_slot(name: str, slot: Tensor, blank: Tensor, seeds: dict[str, Tensor] | None) -> Tensor:
+    """Start the state of new weights, as :func:`regrow.momentum.reset_slots` does."""
+    slot[blank] = 0
+    if seeds is not None and bool(blank.any()):
+        if name in seeds:
+            slot[blank] = seeds[name].to(slot.dtype)
+        elif name in SQUARED and not bool(blank.all()):
+            slot[blank] = float(slot[~blank].float().mean())
+    return slot
 
 
 def _first_values(grow: Grow | None, view: LayerView, new: Tensor) -> Tensor:

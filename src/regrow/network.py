@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,11 +14,11 @@ from torch.optim import Optimizer
 
 from regrow import randomness
 from regrow.allowance import Allowance
-from regrow.errors import StateError
-from regrow.guard import check_finite, check_first
-from regrow.marks import count_of
+from regrow.compact import hold
+from regrow.guard import check_budget, check_finite, check_first
+from regrow.marks import Marks, count_of
 from regrow.methods.method import StepView
-from regrow.moving import move_values
+from regrow.moving import located, move_entries, move_values, set_values
 from regrow.parameter import SparseParameter, momentum_scales
 from regrow.ranks import Ranks
 from regrow.scope import Layer, parameters_of
@@ -25,10 +26,11 @@ from regrow.settings import Settings
 from regrow.start import first_masks
 from regrow.support import Support
 from regrow.topology import distribution as distributions
+from regrow.topology.bands import CompactView
 from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
-from regrow.topology.journal import Journal, Record, layer_record, pack, unpack
-from regrow.topology.redistribute import mean_momentum
+from regrow.topology.journal import Journal, Record, coded, decoded, layer_record
+from regrow.topology.redistribute import momentum_shares
 from regrow.topology.view import LayerView, Source, Update
 
 if TYPE_CHECKING:
@@ -37,17 +39,26 @@ if TYPE_CHECKING:
 
 
 class SparseNetwork:
-    """Masks and their history.
+    """Masks and their history. ``supports`` are of parameters that hold present weights only, from the first.
 
     ``counts`` is the budget of each layer as the method's rule prescribes (or bounds) it now; ``start_masks`` and ``ever_masks``
     are bits.
     """
 
-    def __init__(self, optimizer: Optimizer, layers: list[Layer], settings: Settings, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        layers: list[Layer],
+        settings: Settings,
+        ranks: Ranks,
+        supports: Mapping[str, Support] | None = None,
+    ) -> None:
         self.layers, self.settings, self.ranks = layers, settings, ranks
         pairs = parameters_of(layers).items()
         self.parameters = [SparseParameter(name, p, optimizer, settings.pure_gradient) for name, p in pairs]
         self._by_name = {sparse.name: sparse for sparse in self.parameters}
+        for name, support in (supports or {}).items():
+            hold(self._by_name[name], support)
         for sparse in self.parameters:
             sparse.moments.declared = settings.method.needs
         self._scales = momentum_scales(self.parameters)
@@ -81,18 +92,24 @@ class SparseNetwork:
         reach = self.of(layer).reach
         return self.mask(layer), None if reach is None else reach.mask
 
+    def present(self, layer: Layer) -> int:
+        """How many weights of a layer exist."""
+        return self.of(layer).support.nnz if layer.rows is None else count_of(self.mask(layer))
+
     def density(self, layer: Layer) -> float:
         """Share of a layer's weights that exist."""
-        mask = self.mask(layer)
-        return count_of(mask) / mask.numel()
+        return self.present(layer) / layer.shape.numel()
 
     def view(self, index: int, place: int | None = None, mask: Tensor | None = None) -> LayerView:
         """What a criterion sees of layer ``index``; shadow weights, where there are any, take the place of the weights."""
         layer = self.layers[index]
         sparse = self.of(layer)
-        shown = self.mask(layer) if mask is None else mask
+        if sparse.is_compact:
+            shown, kind = torch.ones(sparse.support.nnz, dtype=torch.bool), partial(CompactView, support=sparse.support)
+        else:
+            shown, kind = self.mask(layer) if mask is None else mask, LayerView
         beside = None if self.trained is None else self.trained.side
-        return LayerView(
+        return kind(
             name=layer.name,
             index=index,
             place=index if place is None else place,
@@ -107,7 +124,7 @@ class SparseNetwork:
             memory=self.layer_memory[index],
             side={} if beside is None else beside.layers[index],
             shared={} if beside is None else beside.shared,
-            ever_active=lambda: unpack(self.ever_masks[index], shown.shape).to(shown.device),
+            ever_active=lambda: self._decoded(self.ever_masks[index], layer),
         )
 
     def rng(self, *key: str | int) -> torch.Generator:
@@ -135,6 +152,9 @@ class SparseNetwork:
     def initialise(self, model: nn.Module, calibration: Any) -> None:
         """Draw the first masks and mask the weights."""
         settings, self.calibration = self.settings, calibration
+        if all(sparse.is_compact for sparse in self.parameters):
+            self._begin()
+            return
         everything = [torch.ones(layer.shape, dtype=torch.bool, device=layer.parameter.device) for layer in self.layers]
         views = [self.view(i, mask=mask) for i, mask in enumerate(everything)]
         counts = self.counts_at(settings.density_at(0.0))
@@ -147,13 +167,20 @@ class SparseNetwork:
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self._replace(zip(self.layers, masks, strict=True))
-        self.start_masks, self.ever_masks = [pack(m) for m in masks], [pack(m) for m in masks]
+        self.start_masks, self.ever_masks = self._coded(masks), self._coded(masks)
         if self.trained is not None:
             self.trained.start()
         self._prepare()
         for sparse in self.parameters:
             sparse.mask_weight()
             sparse.mask_state()
+
+    def _begin(self) -> None:
+        """Start from layers that exist only sparse, as they are."""
+        own = [self.marked(layer) for layer in self.layers]
+        self.counts = [count_of(mask) for mask in own]
+        self.ranks.agree(own, "at the start")
+        self.start_masks, self.ever_masks = self._coded(own), self._coded(own)
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
@@ -165,9 +192,9 @@ class SparseNetwork:
         """Let these masks of whole parameters be the first ones: budget and history count from them."""
         for sparse in self.parameters:
             sparse.mask = masks[sparse.name]
-        own = [self.mask(layer) for layer in self.layers]
+        own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
-        self.start_masks, self.ever_masks = [pack(mask) for mask in own], [pack(mask) for mask in own]
+        self.start_masks, self.ever_masks = self._coded(own), self._coded(own)
         self._prepare()
         self._masks_changed()
 
@@ -263,23 +290,26 @@ class SparseNetwork:
 
     def commit(self, update: Update, change: Change, window_stays_open: bool) -> None:
         """Check a change against the budget rule and between ranks, journal it, write it."""
-        self._check_budget(update, change)
+        check_budget(self.settings.method, self.allowance, update, [count_of(mask) for mask in change.masks])
+        change = located(update.layers, change)
         self.ranks.agree(change.masks, f"at topology update {self.updates} (step {update.step})")
         for view, mask in zip(update.layers, change.masks, strict=True):
-            self.ever_masks[view.index] |= pack(mask)
+            ever = self._decoded(self.ever_masks[view.index], self.layers[view.index])
+            self.ever_masks[view.index] = coded(ever | mask, self.settings.storage)
         if self.updates % self._journal_every == 0:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
             layer = self.layers[view.index]
-            move_values(self.of(layer), layer, view, mask, again, self.settings.method.grow, window_stays_open)
+            move = move_entries if self.of(layer).is_compact else move_values
+            move(self.of(layer), layer, view, mask, again, self.settings.method.grow, window_stays_open)
         self._replace((self.layers[view.index], mask) for view, mask in zip(update.layers, change.masks, strict=True))
-        self._set_values(update, change)
+        set_values(self.layers, [self.of(layer) for layer in self.layers], update, change)
         if update.targets is not None and self.settings.density_moves:
             taking_part = {view.index: target for view, target in zip(update.layers, update.targets, strict=True)}
-            present = [count_of(self.mask(layer)) for layer in self.layers]
+            present = [self.present(layer) for layer in self.layers]
             self.counts = [taking_part.get(i, count) for i, count in enumerate(present)]
         elif self.settings.method.outcome is not None:
-            self.counts = [count_of(self.mask(layer)) for layer in self.layers]
+            self.counts = [self.present(layer) for layer in self.layers]
         self.memory = update.memory
         self.updates += 1
         if self._has_theta:
@@ -288,7 +318,21 @@ class SparseNetwork:
             sparse.mask_weight()
         self._masks_changed()
 
-    def set_masks(self, masks: dict[str, Tensor]) -> None:
+    def marked(self, layer: Layer) -> Tensor | Marks:
+        """Which weights of a layer exist, without a mask where none is kept."""
+        sparse = self.of(layer)
+        return sparse.support.marks if sparse.is_compact else self.mask(layer)
+
+    def _coded(self, masks: Sequence[Tensor | Marks]) -> list[Tensor]:
+        return [coded(mask, self.settings.storage) for mask in masks]
+
+    def _decoded(self, code: Tensor, layer: Layer) -> Any:
+        found = decoded(code, layer.shape, self.settings.storage)
+        if self.of(layer).is_compact:
+            return found
+        return (found.dense() if isinstance(found, Marks) else found).to(layer.parameter.device)
+
+    def set_masks(self, masks: dict[str, Tensor | Marks]) -> None:
         """Replace the masks of whole parameters from outside the cycle (restored state)."""
         for sparse in self.parameters:
             sparse.mask = masks[sparse.name]
@@ -298,23 +342,16 @@ class SparseNetwork:
         for listener in self.mask_listeners:
             listener()
 
-    def _replace(self, masks: Iterable[tuple[Layer, Tensor]]) -> None:
+    def _replace(self, masks: Iterable[tuple[Layer, Any]]) -> None:
         """Give parameters new supports: one each, also where several layers are bands of it."""
         fresh: dict[str, Tensor] = {}
         for layer, mask in masks:
             sparse = self.of(layer)
+            if sparse.is_compact:  # moved with its values
+                continue
             layer.band(fresh.setdefault(sparse.name, sparse.mask.clone())).copy_(mask)
         for name, mask in fresh.items():
             self._by_name[name].mask = mask
-
-    def _set_values(self, update: Update, change: Change) -> None:
-        """Write the weights and biases that came with the masks."""
-        for view, weight in zip(update.layers, change.weights or (), strict=False):
-            layer = self.layers[view.index]
-            layer.band(self.of(layer).trained).copy_(weight)
-        for view, bias in zip(update.layers, change.biases or (), strict=False):
-            if bias is not None:
-                self.layers[view.index].module.get_parameter("bias").data.copy_(bias)
 
     def _refresh_reach(self, update: Update) -> None:
         weighting = self.settings.method.weighting
@@ -332,21 +369,6 @@ class SparseNetwork:
         for name, marked in fresh.items():
             self._by_name[name].reach = Support(marked)
 
-    def _check_budget(self, update: Update, change: Change) -> None:
-        rule, name = self.settings.method.budget, self.settings.method.name
-        after = [count_of(mask) for mask in change.masks]
-        total = sum(update.targets) if update.targets is not None else sum(view.nnz for view in update.layers)
-        empty = [view.name for view, n in zip(update.layers, after, strict=True) if n == 0]
-        held = rule != "free" and (rule != "outcome" or update.targets is not None)
-        broken = sum(after) > total if rule == "upper bound" else sum(after) != total and held
-        beyond = self.allowance.exceeded(after, [view.cost for view in update.layers], update.limit)
-        if empty or broken or beyond:
-            what = f"emptied layer {empty[0]}" if empty else f"left {sum(after)} weights where the budget is {total}"
-            what = what if empty or broken else beyond
-            raise StateError(
-                f"method {name!r} {what} at topology update {self.updates}: its pieces break its budget rule ({rule})"
-            )
-
     @property
     def _has_theta(self) -> bool:
         return any(sparse.theta is not None for sparse in self.parameters)
@@ -357,24 +379,18 @@ class SparseNetwork:
         return clock.when.journal_every if clock is not None and clock.every == 1 else 1
 
     def _record(self, update: Update, change: Change) -> Record:
-        shares = self._momentum_shares(update.layers)
+        shares = momentum_shares(update.layers, self.settings.method.needs)
         rows = []
         for view, share, mask, removed, grown in zip(
             update.layers, shares, change.masks, change.removed, change.grown, strict=True
         ):
-            start = unpack(self.start_masks[view.index], mask.shape).to(mask.device)
-            ever = unpack(self.ever_masks[view.index], mask.shape).to(mask.device)
+            layer = self.layers[view.index]
+            start, ever = (self._decoded(code[view.index], layer) for code in (self.start_masks, self.ever_masks))
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
         share = self.allowance.share({row.layer: row.after for row in rows})
         return Record(self.updates, update.step, update.rate, total, total / numel, tuple(rows), share, update.price)
 
-    def _momentum_shares(self, views: list[LayerView]) -> list[float | None]:
-        if not self.settings.method.needs & {"momentum", "present momentum"}:
-            return [None] * len(views)
-        means = [mean_momentum(view) for view in views]
-        return [mean / sum(means) if sum(means) > 0 else 0.0 for mean in means]
 
-
-def _regrown(change: Change) -> list[Tensor]:
-    return [removed & grown for removed, grown in zip(change.removed, change.grown, strict=True)]
+def _regrown(change: Change) -> list[Any]:
+    return [removed & grown for removed, grown in zip(change.removed, change.grown, strict=True)]  # type: ignore[operator]

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from regrow.errors import ConfigurationError, ExecutionWarning, StateError
 from regrow.execution.kernels.masking import mask_
+from regrow.marks import Marks
 from regrow.momentum import Group, Moments, family_of, shaped_slots
 from regrow.support import Support
 
@@ -76,6 +77,16 @@ class SparseParameter:
         self.moments.mask = support.mask
 
     @property
+    def shape(self) -> torch.Size:
+        """Of the layer's weight, missing entries included."""
+        return self._support.shape
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the parameter holds present weights only."""
+        return False
+
+    @property
     def reached(self) -> Support:
         """Which weights gradients reach: those that exist, unless a method's backward set is larger."""
         return self._support if self.reach is None else self.reach
@@ -98,10 +109,17 @@ class SparseParameter:
         """The parameter group, looked up anew: ``optimizer.load_state_dict`` exchanges the dictionaries."""
         return self.optimizer.param_groups[self._group_index]
 
+    def rehook(self) -> None:
+        """Hook in anew, with the methods of a class that has changed."""
+        if self._hooks:
+            self.detach()
+            self._hooks = self._hook()
+
     def detach(self) -> None:
         """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
 
     @property
     def trained(self) -> Tensor:
@@ -156,6 +174,14 @@ class SparseParameter:
         """Take the updated shadow weights back, those that received gradients."""
         if self.theta is not None:
             self.theta.copy_(torch.where(self.reached.mask, self.parameter.data, self.theta))
+
+    def dense(self, tensor: Tensor) -> Tensor:
+        """A tensor that is stored as the weights are, in the layer's shape."""
+        return tensor
+
+    def nonzeros(self) -> Tensor | Marks:
+        """Where weights are not zero."""
+        return self.parameter.data != 0
 
     def adopt_weight(self) -> None:
         """Let the present weights be what is trained."""
@@ -218,11 +244,7 @@ class SparseParameter:
         arrived, stepped = (
             tensor.flatten().index_select(0, present) for tensor in (self.incoming, self.parameter.grad)
         )
-        square = float(arrived.dot(arrived))
-        product = float(arrived.dot(stepped.to(arrived.dtype)))
-        factor = product / square if square > 0 else float("nan")
-        noise = 4 * torch.finfo(self.parameter.grad.dtype).eps
-        return 1.0 if abs(factor - 1) <= noise else factor
+        return factor_between(arrived, stepped)
 
     def _announce(self, grad: Tensor) -> None:
         # torch.autograd.grad comes by here too, without ever accumulating: nothing may be added up yet.
@@ -250,6 +272,15 @@ class SparseParameter:
 
     def _mask_gradient(self, grad: Tensor) -> None:
         mask_(grad, self._bytes if self.reach is None else self.reach.mask.view(torch.uint8))
+
+
+def factor_between(arrived: Tensor, stepped: Tensor) -> float:
+    """<stepped, arrived> / <arrived, arrived>; nan where nothing arrived, exactly 1 where it is so but for rounding."""
+    square = float(arrived.dot(arrived))
+    product = float(arrived.dot(stepped.to(arrived.dtype)))
+    factor = product / square if square > 0 else float("nan")
+    noise = 4 * torch.finfo(stepped.dtype).eps
+    return 1.0 if abs(factor - 1) <= noise else factor
 
 
 def weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from regrow.marks import count_of
 from regrow.scope import VECTOR, Decision, Layer
 from regrow.text import as_html, as_text
 from regrow.uses import uses_per_weight
@@ -147,7 +146,7 @@ def build_plan(
         per = uses.get(parameters[decision.name])
         if decision.sparse:
             for layer in by_parameter[decision.name]:
-                shape, count = tuple(layer.shape), count_of(network.mask(layer))
+                shape, count = tuple(layer.shape), network.present(layer)
                 rows.append(replace(_row(layer.name, decision, shape, count, per), cost=prices.get(layer.name)))
         else:
             rows.append(_row(decision.name, decision, decision.shape, math.prod(decision.shape), per))

@@ -10,7 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from regrow import gaps
 from regrow.errors import StateError
+from regrow.marks import Marks
 from regrow.topology.journal import pack
 
 
@@ -51,6 +53,13 @@ class Ranks:
         dist.broadcast_object_list(held, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
         return held[0]
 
+    def spread(self, tensor: Tensor) -> Tensor:
+        """The first rank's numbers, in place on every rank."""
+        if self.size > 1:
+            source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
+            dist.broadcast(tensor, src=source, group=self.group)
+        return tensor
+
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order."""
         if self.size == 1:
@@ -59,7 +68,7 @@ class Ranks:
         dist.all_gather_object(everyone, value, group=self.group)
         return everyone
 
-    def agree(self, masks: Iterable[Tensor], when: str) -> None:
+    def agree(self, masks: Iterable[Tensor | Marks], when: str) -> None:
         """Compare a hash of all masks between ranks; raise on every rank if they differ."""
         if self.size == 1:
             return
@@ -74,9 +83,10 @@ class Ranks:
             )
 
 
-def fingerprint(masks: Iterable[Tensor]) -> str:
+def fingerprint(masks: Iterable[Tensor | Marks]) -> str:
     """A hash of masks in order."""
     digest = hashlib.blake2b(digest_size=16)
     for mask in masks:
-        digest.update(pack(mask).numpy().tobytes())
+        content = gaps.encode(mask.positions) if isinstance(mask, Marks) else pack(mask)
+        digest.update(content.numpy().tobytes())
     return digest.hexdigest()

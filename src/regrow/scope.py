@@ -71,11 +71,12 @@ class Layer:
     module: nn.Module
     rows: slice | None = None
     output_dim: int = 0
+    size: torch.Size | None = None
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the layer's weight."""
-        return self.band(self.parameter).shape
+        """Shape of the layer's weight, whatever its parameter holds of it."""
+        return self.band(self.parameter).shape if self.size is None else self.size
 
     def band(self, tensor: Tensor) -> Tensor:
         """The layer's own part of a tensor that is shaped like the whole parameter: a view."""
@@ -124,7 +125,7 @@ def choose(
             _check_supported(candidate)
             layers.extend(_layers(candidate))
         why = "in scope" if reason is None else reason
-        shape = tuple(candidate.parameter.shape)
+        shape = tuple(shape_of(candidate.module, candidate.parameter))
         decisions.append(Decision(candidate.layer_name, candidate.kind, shape, reason is None, why))
     if not layers:
         raise ConfigurationError(
@@ -332,7 +333,8 @@ def _layers(candidate: _Candidate) -> Iterator[Layer]:
         for k, part in enumerate("qkv"):
             yield Layer(f"{candidate.name}[{part}]", candidate.name, *base, rows=slice(k * width, (k + 1) * width))
     else:
-        yield Layer(candidate.layer_name, candidate.name, *base, output_dim=1 if transposed else 0)
+        size = shape_of(candidate.module, candidate.parameter)
+        yield Layer(candidate.layer_name, candidate.name, *base, output_dim=1 if transposed else 0, size=size)
 
 
 def inputs_first(kind: type) -> type | None:
@@ -342,6 +344,13 @@ def inputs_first(kind: type) -> type | None:
     """
     known = ("transformers.pytorch_utils", "Conv1D")
     return next((base for base in kind.__mro__ if (base.__module__, base.__qualname__) == known), None)
+
+
+def shape_of(module: nn.Module, parameter: nn.Parameter) -> torch.Size:
+    """The shape of a weight, also of one that holds present entries only."""
+    execution = module.__dict__.get("_regrow_execution")
+    compact = execution is not None and parameter is module._parameters.get("weight")
+    return execution.pattern.shape if compact else parameter.shape
 
 
 def is_inputs_first(module: nn.Module) -> bool:

@@ -30,6 +30,7 @@ class Settings:
     samples: int | None = None
     macs: float | None = None
     milliseconds: float | None = None
+    storage: Literal["dense", "compact"] = "dense"
 
     @property
     def steps(self) -> int | None:

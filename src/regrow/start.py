@@ -127,7 +127,7 @@ def warn_of_trained(model: nn.Module, optimizer: Optimizer, layers: Sequence[Lay
 
 def take_zeros(network: SparseNetwork) -> None:
     """Take masks and budget from the zeros of the weights as they are."""
-    fresh = {sparse.name: sparse.parameter.data != 0 for sparse in network.parameters}
+    fresh = {sparse.name: sparse.nonzeros() for sparse in network.parameters}
     refuse_empty(network.layers, fresh)
     for sparse in network.parameters:
         sparse.adopt_weight()

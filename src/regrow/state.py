@@ -10,12 +10,15 @@ from torch.utils.hooks import RemovableHandle
 
 from regrow.errors import StateError
 from regrow.form import check_form, check_sizes
+from regrow.gaps import decode
 from regrow.identity import KNOWN_TO_ALL, difference, identity_of
+from regrow.marks import Marks
 from regrow.support import Support
-from regrow.topology.journal import pack_records, unpack, unpack_records
+from regrow.topology.journal import coded, decoded, pack_records, unpack_records
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
+    from regrow.parameter import SparseParameter
 
 VERSION = 1
 _LOST = 1e-3
@@ -74,14 +77,15 @@ def export_state(handle: Handle, journal: bool = True) -> dict[str, Any]:
     return {
         "version": VERSION,
         "identity": _identity(handle),
-        "shapes": {sparse.name: list(sparse.mask.shape) for sparse in handle.parameters},
+        "storage": handle.settings.storage,
+        "shapes": {sparse.name: list(sparse.shape) for sparse in handle.parameters},
         "step": handle.step,
         "updates": handle.network.updates,
         "round": handle.round,
         "counts": list(handle.network.counts),
         "memory": dict(handle.network.memory),
         "journal": pack_records(handle.journal) if journal else None,
-        "masks": {sparse.name: sparse.support.bits.clone() for sparse in handle.parameters},
+        "masks": {sparse.name: _coded(sparse.support, handle.settings.storage) for sparse in handle.parameters},
         "start_masks": {
             layer.name: bits.clone()
             for layer, bits in zip(handle.network.layers, handle.network.start_masks, strict=True)
@@ -125,10 +129,12 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
     ]
     handle.rewind_weights = {name: weight.clone() for name, weight in state["rewind_weights"].items()}
     handle.saved_nonzeros = dict(state.get("nonzeros", {}))
-    handle.network.set_masks({s.name: unpack(state["masks"][s.name], s.mask.shape) for s in handle.parameters})
+    storage, masks = handle.settings.storage, state["masks"]
+    handle.network.set_masks({s.name: _of(s, decoded(masks[s.name], s.shape, storage)) for s in handle.parameters})
     for sparse in handle.parameters:
         saved = {
-            key: value.clone().to(sparse.mask.device) for key, value in state["parameters"].get(sparse.name, {}).items()
+            key: value.clone().to(sparse.parameter.device)
+            for key, value in state["parameters"].get(sparse.name, {}).items()
         }
         sparse.incoming, sparse.moments.last = None, None
         sparse.theta = saved.get("theta")
@@ -140,6 +146,14 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         handle.network.prices.restore(state.get("measured_costs"), state.get("dense_milliseconds") or 0.0)
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
     handle.switch.restore(state.get("execution"))
+
+
+def _coded(support: Support, storage: str) -> torch.Tensor:
+    return support.bits.clone() if storage == "dense" else coded(support.marks, storage)
+
+
+def _of(sparse: SparseParameter, mask: torch.Tensor | Marks) -> torch.Tensor | Marks:
+    return mask.dense() if isinstance(mask, Marks) and not sparse.is_compact else mask
 
 
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
@@ -194,6 +208,11 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         raise StateError(
             f"the saved run has {key} = {saved_run[key]!r}, this one {own_run[key]!r}: sparsify with the same arguments before loading"
         )
+    if (saved_as := state.get("storage", "dense")) != handle.settings.storage:
+        raise StateError(
+            f"the state was saved with storage={saved_as!r}, this run has {handle.settings.storage!r}: sparsify with storage={saved_as!r} "
+            "to load it; weights alone (model.load_state_dict, start='zeros') go from one to the other"
+        )
     if handle.network.prices is not None:
         _check_costs(handle, state)
     theirs, own = set(state["masks"]), {sparse.name for sparse in handle.parameters}
@@ -208,12 +227,14 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
                 f"the saved {key} do not fit layer {min(odd)}: load the state into the same model and scope"
             )
     for sparse in handle.parameters:
-        saved, mine = tuple(state["shapes"].get(sparse.name, ())), tuple(sparse.mask.shape)
+        saved, mine = tuple(state["shapes"].get(sparse.name, ())), tuple(sparse.shape)
         if saved != mine:
             raise StateError(
                 f"{sparse.name} has shape {saved} in the saved state, {mine} in this model: load it into the same model"
             )
-        if (bits := state["masks"][sparse.name].numel()) != (expected := (sparse.mask.numel() + 7) // 8):
+        if handle.settings.storage == "compact":
+            decode(state["masks"][sparse.name], sparse.shape.numel())
+        elif (bits := state["masks"][sparse.name].numel()) != (expected := (sparse.shape.numel() + 7) // 8):
             raise StateError(
                 f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )

@@ -59,8 +59,9 @@ def uses_per_weight(model: nn.Module, example: Tensor | tuple[Any, ...]) -> dict
     batch = Batch(example)
 
     def count(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        parameters = dict(module.named_parameters(remove_duplicate=False))
         for name, times in uses_in_call(module, args, kwargs, output, batch).items():
-            weight = module.get_parameter(name)
+            weight = parameters[name]
             uses[weight] = uses.get(weight, 0) + times
 
     counted = [module for module in model.modules() if _is_counted(module)]

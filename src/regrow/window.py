@@ -90,6 +90,8 @@ class GrowthWindow:
         """Average the kept gradients over ranks, give them the scaling present weights got, and smooth them."""
         if self.ranks.size > 1:
             for sparse in self.parameters:
+                if sparse.is_compact:  # averaged when it is looked at
+                    continue
                 wide = torch.promote_types(sparse.parameter.dtype, torch.float32)
                 empty = torch.zeros_like(sparse.parameter, dtype=wide) if sparse.incoming is None else sparse.incoming
                 sparse.incoming = self.ranks.average(empty)

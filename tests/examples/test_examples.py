@@ -26,7 +26,12 @@ def run(capsys, monkeypatch):
 
 
 def test_every_example_is_tested():
-    assert {p.name for p in EXAMPLES.glob("*.py")} == {"quickstart.py", "own_method.py", "finetune.py"}
+    assert {p.name for p in EXAMPLES.glob("*.py")} == {
+        "quickstart.py",
+        "own_method.py",
+        "finetune.py",
+        "too_large_for_dense.py",
+    }
 
 
 def test_quickstart_prints_the_table_and_learns(run):
@@ -58,3 +63,11 @@ def test_fine_tuning_keeps_what_was_learnt_in_the_loop_and_in_the_trainer(run):
     found = re.findall(r"^(movement|str), (loop|Trainer): ([\d.]+)% with 30.0% of 20,480 weights$", out, re.MULTILINE)
     assert [row[:2] for row in found] == [(m, w) for m in ("movement", "str") for w in ("loop", "Trainer")]
     assert all(float(accuracy) > 90 for *_, accuracy in found)  # two classes, the larger with about 60%
+
+
+def test_layers_too_large_in_small(run, monkeypatch):
+    argv = ["too_large_for_dense.py", "--units", "300", "--steps", "6", "--batch", "32", "--data", "mnist-sample"]
+    monkeypatch.setattr("sys.argv", argv)
+    out = run("too_large_for_dense.py")
+    assert "5 topology updates" in out or "6 topology updates" in out
+    assert "min per epoch" in out

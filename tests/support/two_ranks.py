@@ -17,6 +17,7 @@ from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, sparse
 from tests.support.training import batches, bits, loss_of, sgd, small_net
 
 STEPS = 13
+COMPACT = {"execution": "sparse", "storage": "compact"}
 ARGUMENTS = {"density": 0.3, "steps": 40, "update_every": 4, "window_tolerance": 0}
 
 
@@ -30,14 +31,14 @@ def network():
     return small_net().double()
 
 
-def run(rank, micro_batches=1, method="sparse-momentum", wrap_first=True, **options):
+def run(rank, micro_batches=1, method="sparse-momentum", wrap_first=True, sparse=None, **options):
     """Train with or without (rank None) DistributedDataParallel; masks, weights, first evidence and number of comparisons."""
     inner = network()
     ddp = (lambda m: DistributedDataParallel(m, **options)) if rank is not None else (lambda m: m)
     model = ddp(inner) if wrap_first else inner
     optimizer = sgd(inner)
     with counted() as comparisons:
-        handle = regrow.sparsify(model, optimizer, method, **ARGUMENTS)
+        handle = regrow.sparsify(model, optimizer, method, **ARGUMENTS, **(sparse or {}))
         model = model if wrap_first else ddp(inner)
         evidence = None
         for inputs, targets in data(rank):
@@ -50,7 +51,8 @@ def run(rank, micro_batches=1, method="sparse-momentum", wrap_first=True, **opti
             optimizer.step()
             first = handle.parameters[0].moments.first
             evidence = first.clone() if evidence is None and first is not None else evidence
-    weights = torch.cat([p.detach().flatten() for p in inner.parameters()])
+    state, names = inner.state_dict(), [name for name, _ in inner.named_parameters()]
+    weights = torch.cat([state[name].flatten() for name in names])
     return {
         "masks": bits(handle), "weights": weights, "evidence": evidence, "updates": handle.updates, "compared": len(comparisons)
     }  # fmt: skip
@@ -134,6 +136,9 @@ SCENARIOS = {
     "rigl": lambda rank: run(rank, method="rigl"),
     "bucket views": lambda rank: run(rank, gradient_as_bucket_view=True),
     "sparsify first": lambda rank: run(rank, wrap_first=False),
+    "compact": lambda rank: run(rank, wrap_first=False, sparse=COMPACT),
+    "compact rigl": lambda rank: run(rank, wrap_first=False, method="rigl", sparse=COMPACT),
+    "compact accumulation": lambda rank: run(rank, micro_batches=2, wrap_first=False, sparse=COMPACT),
     "accumulation": lambda rank: run(rank, micro_batches=2),
     "different seed": lambda rank: different(rank, seed=(0, 1)),
     "different update_every": lambda rank: different(rank, update_every=(4, 5)),

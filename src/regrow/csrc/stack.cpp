@@ -6,7 +6,7 @@ template <class T>
 void stack_forward(const Runner<T>& run, const StackLayer<T>* layers, int depth, const T* x, int64_t samples) {
   for (int i = 0; i < depth; i++) {
     const StackLayer<T>& layer = layers[i];
-    run.gather(layer.weight, layer.position, layer.count, layer.present);
+    if (layer.position) run.gather(layer.weight, layer.position, layer.count, layer.present);
     run.forward(*layer.plan, x, layer.present, layer.bias, layer.y, samples);
     x = layer.y;
     if (i + 1 < depth) {

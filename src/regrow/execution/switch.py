@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regrow.arguments import EXECUTIONS
+from regrow.compact import compact, expand
 from regrow.errors import UnsupportedError, unknown
 from regrow.execution.choosing import measure
 from regrow.execution.choosing.auto import Auto, Verdict
@@ -61,7 +63,8 @@ class Switch:
 
     def claim(self, model: nn.Module) -> None:
         """Forget sparse execution under a handle that is no more, as in a network that comes out of a pickle."""
-        left = [found for layer in self.network.layers if (found := execution_of(layer.module)) is not None]
+        strange = [layer for layer in self.network.layers if not self.network.of(layer).is_compact]
+        left = [found for layer in strange if (found := execution_of(layer.module)) is not None]
         for execution in left:
             execution.detach()
         if left:
@@ -70,7 +73,8 @@ class Switch:
     def choose(self, execution: str, model: nn.Module) -> None:
         """Switch all layers of ``model``; ``auto`` decides after the next training step."""
         check_execution(execution)
-        self._off()
+        self._refuse_dense(execution)
+        self.release()
         self.execution = execution
         if execution == "masked":
             return
@@ -97,7 +101,8 @@ class Switch:
         for layer in self._sparse_layers():
             self._sparse[layer.name].dense_gradient(window_open)
             # The kernels' own gradients have exact zeros at missing weights: masking them again would be dense work.
-            self.network.of(layer).arrives_masked = self._sparse[layer.name].buffer.holds
+            if not self.network.of(layer).is_compact:
+                self.network.of(layer).arrives_masked = self._sparse[layer.name].buffer.holds
 
     def step_present(self) -> list[SparseParameter]:
         """Update sparse layers natively, present weights only, where the optimizer's arithmetic is known; returns whose it was.
@@ -180,12 +185,21 @@ class Switch:
                 if self.network.ranks.size == 1:
                     execution.take_weight()
                 sparse.follow_layout()
+                if self.network.settings.storage == "compact":
+                    execution.use_compact()
+                    compact(sparse, execution.pattern.geometry.groups, self.network.ranks)
+                    execution.owner = weakref.ref(sparse)  # type: ignore[assignment]
                 execution.update(sparse.support, sparse.reach)
                 execution.fits, execution.name = sparse.fits, layer.name
                 watch(sparse.parameter, sparse)
                 self._sparse[layer.name] = execution
             elif layer.name in self._sparse:
-                self._sparse.pop(layer.name).detach()
+                execution = self._sparse.pop(layer.name)
+                if execution.only_compact:
+                    execution.owner, execution.fits = None, None
+                    continue
+                expand(self.network.of(layer))
+                execution.detach()
                 self.network.of(layer).arrives_masked = None
                 self.network.of(layer).follow_layout()
         if self._model is None:
@@ -204,7 +218,16 @@ class Switch:
         found = (m for m in model.modules() if isinstance(m, nn.Conv2d) and type(m) in (nn.Conv2d, ChwnConv2d))
         return [m for m in found if m not in mine]
 
-    def _off(self) -> None:
+    def _refuse_dense(self, execution: str) -> None:
+        for layer in self.network.layers:
+            found = execution_of(layer.module)
+            if execution != "sparse" and found is not None and found.only_compact and self.network.of(layer).is_compact:
+                raise UnsupportedError(
+                    f"layer {layer.name} exists only sparse, of shape {tuple(layer.shape)}: its execution is 'sparse'"
+                )
+
+    def release(self) -> None:
+        """Let all layers compute dense, but for those that cannot."""
         if self.auto is not None:
             self.auto.stop()
             self.auto = None

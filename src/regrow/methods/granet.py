@@ -46,6 +46,7 @@ def method(start_density: float = 0.5, prune_rate: float = 0.5, begin: float = 0
     )
 
 
+@score.by_bands
 @needs("gradient")
 def _prune_then_regenerate(update: Update) -> Change:
     layers, scores = update.layers, [score.magnitude(layer) for layer in update.layers]

@@ -9,6 +9,7 @@ from regrow.methods import options
 from regrow.methods.method import Method, Rounds
 from regrow.topology.initial import everything
 from regrow.topology.prune import Prune, down_to_floor
+from regrow.topology.score import per_weight
 from regrow.topology.view import LayerView
 
 
@@ -39,6 +40,7 @@ def method(keep: float = 0.5) -> Method:
     )
 
 
+@per_weight
 def _relative_magnitude(layer: LayerView) -> Tensor:
     """|w| / std of the layer's present weights."""
     present = layer.weight[layer.mask].float()

@@ -102,8 +102,9 @@ def take(files: RunFiles) -> Snapshot:
     found = newest(files.folder, config)
     with refusing(RunFolder(files.folder).checkpoints):
         per_epoch = files.steps_per_epoch or _steps_per_epoch(config, found)
+    table = cost(network, tuple(like.shape))
     handle = _sparsify(config, network, optimizer, per_epoch, torch.zeros(1, *like.shape))
-    shot = Snapshot(None, handle, optimizer, cost(network, tuple(like.shape)), notices=notices)
+    shot = Snapshot(None, handle, optimizer, table, notices=notices)
     if found is None:
         notices.append("There is no checkpoint yet, so the layer table and activation densities are missing.")
         return shot
@@ -158,7 +159,10 @@ def _sparsify(config: Config, network: nn.Module, optimizer: Optimizer, per_epoc
     with warnings.catch_warnings():
         # The run was warned of its schedule when it started.
         warnings.simplefilter("ignore", ScheduleWarning)
-        return sparsify_as_configured(config, method, network, optimizer, per_epoch, example=example, samples=1)
+        how = "sparse" if config.sparse.storage == "compact" else "masked"
+        return sparsify_as_configured(
+            config, method, network, optimizer, per_epoch, execution=how, example=example, samples=1
+        )
 
 
 def _measure(shot: Snapshot, config: Config, dataset: Dataset) -> dict[str, float]:

@@ -85,6 +85,7 @@ class Subject:
     method: str | Method
     options: Mapping[str, Any] = field(default_factory=dict)
     density: float = 0.3
+    storage: str = "dense"
 
     @property
     def recipe(self) -> Method:
@@ -125,6 +126,8 @@ class Trial:
             calibration=calibrations[recipe.calibration],
             samples=SAMPLES,
             process_group=process_group,
+            storage=subject.storage,
+            execution="masked" if subject.storage == "dense" else "sparse",
             **dict(subject.options),
         )
 
@@ -134,9 +137,9 @@ class Trial:
         inputs = torch.randn(6, 2, 4, 4, generator=source, dtype=torch.float64).to(self.dtype)
         return inputs, torch.randn(6, 3, generator=source, dtype=torch.float64).to(self.dtype)
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean squared error."""
-        outputs = self.model(inputs)
+    def loss(self, inputs: Tensor, targets: Tensor, model: nn.Module | None = None) -> Tensor:
+        """Mean squared error, of a copy of the model where one is given."""
+        outputs = (self.model if model is None else model)(inputs)
         return (outputs - targets[:, : outputs.shape[-1]]).square().mean()
 
     def backward(self) -> None:
@@ -165,12 +168,12 @@ class Trial:
     def layers(self) -> Iterator[tuple[str, Tensor, Tensor, dict[str, Tensor]]]:
         """Name, weight, mask and optimizer state of every sparse layer."""
         for layer in self.handle.network.layers:
-            slots = shaped_slots(self.optimizer, layer.parameter)
+            slots, sparse = shaped_slots(self.optimizer, layer.parameter), self.handle.network.of(layer)
             yield (
                 layer.name,
-                layer.band(layer.parameter.detach()),
+                layer.band(sparse.dense(layer.parameter.detach())),
                 self.handle.network.mask(layer),
-                {name: layer.band(slot) for name, slot in slots.items()},
+                {name: layer.band(sparse.dense(slot)) for name, slot in slots.items()},
             )
 
     def tensors(self) -> dict[str, Tensor]:

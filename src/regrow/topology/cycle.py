@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +22,14 @@ from regrow.topology.view import Update
 class Change:
     """What one update did to each layer: entries removed, entries grown (possibly the same), and the new masks.
 
+    In compact storage masks and grown entries are :class:`regrow.marks.Marks`; removed ones are marked in the vector of present weights.
+
     ``weights`` and ``biases``, where given, are new values: what is left makes up for what is gone, or grown weights start somewhere.
     """
 
-    masks: list[Tensor]
-    removed: list[Tensor]
-    grown: list[Tensor]
+    masks: list[Any]
+    removed: list[Any]
+    grown: list[Any]
     weights: list[Tensor] | None = None
     biases: list[Tensor | None] | None = None
 
@@ -42,14 +45,14 @@ def rewire(update: Update, prune: Pruning | None, redistribute: Redistribute | N
     removed = prune(update) if prune else [torch.zeros_like(layer.mask) for layer in layers]
     _note_removed(update, removed)
     if grow is None:
-        grown = [torch.zeros_like(layer.mask) for layer in layers]
+        grown = [layer.nothing() for layer in layers]
     else:
         counts = _growth(update, removed, redistribute, grow)
         if counts is None:
             removed, counts = _moved(update, removed, prune)
             _note_removed(update, removed)
         grown = grow(layers, removed, counts)
-    return Change([(v.mask & ~r) | g for v, r, g in zip(layers, removed, grown, strict=True)], removed, grown)
+    return Change([v.after(r, g) for v, r, g in zip(layers, removed, grown, strict=True)], removed, grown)
 
 
 def to_masks(update: Update, masks: list[Tensor]) -> Change:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regrow.marks import count_of
 from regrow.topology.redistribute import allocate
-from regrow.topology.score import Score, random, scores_of
+from regrow.topology.score import Score, random, scores_anywhere, scores_of
 from regrow.topology.select import at_random, largest, largest_overall
 from regrow.topology.view import LayerView
 from regrow.topology.warmup import note_born
@@ -45,12 +45,12 @@ class Grow:
 
     def room(self, layer: LayerView, removed: Tensor) -> Tensor:
         """The positions that may grow: everything missing after pruning."""
-        return ~layer.mask | removed
+        return layer.room(removed)
 
     def preferred(self, layer: LayerView, room: Tensor) -> Tensor:
         """The positions that grow first; the others of ``room`` only when these do not suffice."""
         if self.candidates == "not-just-pruned":
-            return room & ~layer.mask
+            return room & ~layer.before
         if self.candidates == "never-active-first" and layer.ever_active is not None:
             return room & ~layer.ever_active()
         return room
@@ -68,7 +68,7 @@ class Grow:
 
     def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
         if count <= 0:
-            return torch.zeros_like(room)
+            return layer.nothing()
         if self.select == "neuron":
             return _by_neuron(layer, scores_of(self.score, layer), room, count)
         take = self._taker(layer)
@@ -80,13 +80,15 @@ class Grow:
     def _taker(self, layer: LayerView) -> Callable[[int, Tensor], Tensor]:
         if self.score is random:  # an order of all weights would be drawn for nothing
             return lambda count, among: at_random(count, among, layer.rng("grow", layer.index))
-        scores = scores_of(self.score, layer)
+        scores = scores_anywhere(self.score, layer)
         return lambda count, among: largest(scores, count, among)
 
     def _anywhere(self, layers: Sequence[LayerView], rooms: list[Tensor], total: int) -> list[Tensor]:
         best = [self.preferred(layer, room) for layer, room in zip(layers, rooms, strict=True)]
         enough = sum(count_of(b) for b in best) >= total
-        return largest_overall([scores_of(self.score, layer) for layer in layers], total, best if enough else rooms)
+        return largest_overall(
+            [scores_anywhere(self.score, layer) for layer in layers], total, best if enough else rooms
+        )
 
 
 def _by_neuron(layer: LayerView, scores: Tensor, room: Tensor, count: int) -> Tensor:

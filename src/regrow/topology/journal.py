@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regrow import gaps
 from regrow.errors import StateError
-from regrow.marks import count_of
+from regrow.marks import Marks, count_of, positions
 from regrow.text import as_html
 from regrow.topology.view import LayerView
 
 _LARGEST_JOURNAL = 1 << 30
+Set = Tensor | Marks
 
 
 @dataclass(frozen=True)
@@ -135,27 +137,39 @@ def unpack(bits: Tensor, shape: torch.Size) -> Tensor:
     return torch.from_numpy(flat.astype(bool)).view(shape)
 
 
-def distance(a: Tensor, b: Tensor) -> float:
+def coded(mask: Set, storage: str) -> Tensor:
+    """A mask as bytes: its bits, or the gaps between its positions for layers in compact storage."""
+    if storage != "compact":
+        return pack(mask)  # type: ignore[arg-type]
+    return gaps.encode(mask.positions if isinstance(mask, Marks) else positions(mask))
+
+
+def decoded(code: Tensor, shape: torch.Size, storage: str) -> Set:
+    """The inverse of :func:`coded`."""
+    return unpack(code, shape) if storage != "compact" else Marks(shape, gaps.decode(code, shape.numel()))
+
+
+def distance(a: Tensor | Marks, b: Tensor | Marks) -> float:
     """Share of weights not common to two masks: |a xor b| / (|a| + |b|), from 0 (equal) to 1 (disjoint)."""
     total = count_of(a) + count_of(b)
-    return count_of(a ^ b) / total if total else 0.0
+    return (total - 2 * count_of(a & b)) / total if total else 0.0  # type: ignore[operator]  # both of one kind
 
 
 def layer_record(
-    view: LayerView, mask: Tensor, removed: Tensor, grown: Tensor, share: float | None, start: Tensor, ever: Tensor
+    view: LayerView, mask: Set, removed: Set, grown: Set, share: float | None, start: Set, ever: Set
 ) -> LayerRecord:
-    """What one update did to one layer; ``view.mask`` is the mask before it."""
+    """What one update did to one layer; masks are tensors or :class:`Marks`, all of one kind."""
     after = count_of(mask)
     return LayerRecord(
         layer=view.name,
         before=view.nnz,
         removed=count_of(removed),
         grown=count_of(grown),
-        regrown_at_once=count_of(removed & grown),
+        regrown_at_once=count_of(removed & grown),  # type: ignore[operator]
         after=after,
         density=after / view.numel,
         momentum_share=share,
         distance_to_start=distance(mask, start),
-        distance_to_previous=distance(mask, view.mask),
+        distance_to_previous=distance(mask, view.before),
         ever_active=count_of(ever) / view.numel,
     )

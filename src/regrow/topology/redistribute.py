@@ -9,7 +9,8 @@ from typing import Literal
 
 from regrow.errors import ConfigurationError, NonFiniteError
 from regrow.topology.distribution import hand_out
-from regrow.topology.view import LayerView, needs, needs_of
+from regrow.topology.score import is_per_weight
+from regrow.topology.view import LayerView, Need, needs, needs_of
 
 Share = Callable[[LayerView], float]
 
@@ -20,6 +21,14 @@ def mean_momentum(layer: LayerView) -> float:
     if layer.nnz == 0:
         return 0.0
     return float(layer.momentum[layer.mask].abs().double().mean()) * layer.momentum_scale
+
+
+def momentum_shares(layers: Sequence[LayerView], needs: frozenset[Need]) -> list[float | None]:
+    """q_i / sum_j q_j where momentum is collected; else nothing is known of it."""
+    if not needs & {"momentum", "present momentum"}:
+        return [None] * len(layers)
+    means = [mean_momentum(layer) for layer in layers]
+    return [mean / sum(means) if sum(means) > 0 else 0.0 for mean in means]
 
 
 def mean_magnitude(layer: LayerView) -> float:
@@ -54,6 +63,7 @@ def per_cost(share: Share, power: float) -> Share:
     def priced(layer: LayerView) -> float:
         return share(layer) / layer.cost**power
 
+    priced.per_weight = share in SHARES.values() or is_per_weight(share)  # type: ignore[attr-defined]
     return share if power == 0 else needs(*needs_of(share))(priced)
 
 

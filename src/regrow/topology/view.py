@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regrow import randomness
 from regrow.errors import ConfigurationError, unknown
-from regrow.marks import count_of
+from regrow.marks import Marks, count_of
 
 if TYPE_CHECKING:
     from regrow.scope import Layer
@@ -106,6 +106,23 @@ class LayerView:
     def missing(self) -> int:
         """Number of missing weights before the update."""
         return self.numel - self.nnz
+
+    @property
+    def before(self) -> Tensor | Marks:
+        """Which weights existed before the update."""
+        return self.mask
+
+    def room(self, removed: Tensor) -> Tensor | Marks:
+        """What is missing once ``removed`` is gone."""
+        return ~self.mask | removed
+
+    def after(self, removed: Tensor, grown: Tensor | Marks) -> Tensor | Marks:
+        """Which weights exist after the update."""
+        return (self.mask & ~removed) | grown
+
+    def nothing(self) -> Tensor | Marks:
+        """No place of the layer marked."""
+        return torch.zeros_like(self.mask)
 
     @cached_property
     def momentum(self) -> Tensor:

@@ -24,8 +24,10 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor
 
 from regrow.errors import CheckpointWarning, StateError
+from regrow.execution.modules.compact import dense_form
 from regrow.files import checksum, remove, sync_directory, write_through
-from regrow.topology.journal import unpack
+from regrow.marks import Marks
+from regrow.topology.journal import decoded
 
 _TENSOR = "$tensor"
 _KEYED = "$keyed"
@@ -48,13 +50,15 @@ class Saved(NamedTuple):
     @property
     def weights(self) -> dict[str, Tensor]:
         """The network's state: what its ``load_state_dict`` takes."""
-        return self.state["model"]
+        return dense_form(self.state["model"])
 
     @property
     def masks(self) -> dict[str, Tensor]:
         """The mask of each sparse parameter, by its name."""
         sparse = self.state["sparse"]
-        return {name: unpack(bits, torch.Size(sparse["shapes"][name])) for name, bits in sparse["masks"].items()}
+        storage, shapes = sparse.get("storage", "dense"), sparse["shapes"]
+        found = {name: decoded(code, torch.Size(shapes[name]), storage) for name, code in sparse["masks"].items()}
+        return {name: mask.dense() if isinstance(mask, Marks) else mask for name, mask in found.items()}
 
 
 class Checkpoints:

@@ -54,6 +54,7 @@ def _begun(config: Config, execution: str) -> tuple[Handle, Optimizer, tuple[int
             "update_every": 1,
             "seed": config.seed,
             "execution": execution,
+            "storage": "dense" if execution == "masked" else config.sparse.storage,
             "start": None,  # weights are not read
             "costs": example if method.needs_costs or config.sparse.macs else None,
             "macs": None if absent else config.sparse.macs or None,

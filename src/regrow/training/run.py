@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from regrow.config import Config, to_toml
 from regrow.data.errors import UnreadableError
 from regrow.environment import code, describe, kernels
+from regrow.execution.modules.compact import compact_form
 from regrow.files import write_atomically
 from regrow.randomness import seed_of
 from regrow.state import export_state
@@ -316,6 +317,8 @@ class Run:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on bit for bit; all processes must ask for it together."""
         parts = self.parts
+        with compact_form():  # of layers that have one
+            weights = parts.network.state_dict()
         return {
             "step": self.step,
             "identity": self.config.identity(),
@@ -325,7 +328,7 @@ class Run:
             "kernels": kernels(),
             "code": self.code,
             "tallies": self.processes.gather(self.tally.values()),
-            "model": parts.network.state_dict(),
+            "model": weights,
             "optimizer": parts.optimizer.state_dict()["state"],
             "sparse": export_state(parts.handle, journal=False),
             "rows": self.log.marks(self.step),

@@ -31,6 +31,14 @@ class SparseTraffic:
         """Send the gradients of a wrapped model this way."""
         model.register_comm_hook(self, _exchange)
 
+    def count_compact(self) -> None:
+        """Weights in compact storage are in no bucket: their gradients were averaged as they arrived."""
+        for sparse in self.handle.parameters:
+            if sparse.is_compact:
+                size = sparse.parameter.element_size()
+                self.sent += sparse.support.nnz * size
+                self.dense += sparse.shape.numel() * size
+
     def present(self, parameter: Tensor) -> Tensor | None:
         """Flat positions of a sparse parameter's present entries; None for a dense one."""
         sparse = self._sparse.get(id(parameter))
@@ -46,6 +54,8 @@ def _exchange(traffic: SparseTraffic, bucket: dist.GradBucket) -> torch.futures.
     packed = torch.cat([flat if place is None else flat[place] for flat, place in zip(flats, places, strict=True)])
     traffic.sent += packed.numel() * packed.element_size()
     traffic.dense += bucket.buffer().numel() * bucket.buffer().element_size()
+    if bucket.is_last():
+        traffic.count_compact()
     if bucket.is_last() and traffic.handle.needs_missing_gradients:
         traffic.sent += _WINDOW_BYTES * traffic.handle.numel
     packed.div_(dist.get_world_size())

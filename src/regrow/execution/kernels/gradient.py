@@ -14,6 +14,8 @@ from regrow.execution.kernels.layout import in_rows, to_channels_last, to_chwn, 
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 from regrow.support import Support
 
+_BLOCK = 1 << 22
+
 
 class GradientBuffer:
     """Lends a dense-shaped tensor whose elements outside a support are zero.
@@ -75,8 +77,32 @@ def whole_weight_gradient(x: Tensor, grad: Tensor, pattern: SparsePattern) -> Te
     return dense_weight_gradient(x, grad, pattern.shape, pattern.geometry)
 
 
+def bands(shape: torch.Size, groups: int = 1) -> list[slice]:
+    """The rows of a weight in parts of some millions of numbers: what is computed of missing weights is computed band by band.
+
+    Groups of a convolution are not split, which is never large.
+
+    Example:
+        >>> bands(torch.Size([3, 4]))
+        [slice(0, 3, None)]
+    """
+    rows = shape[0] if groups > 1 else max(1, _BLOCK // max(1, shape[1:].numel()))
+    return [slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows)]
+
+
 def dense_weight_gradient(x: Tensor, grad: Tensor, shape: torch.Size, w: Geometry) -> Tensor:
     """The same by torch's dense kernels, for a weight of this shape."""
+    parts = bands(shape, w.groups)
+    if len(parts) == 1:
+        return band_gradient(x, grad, shape, w)
+    out = x.new_empty(shape)
+    for rows in parts:
+        out[rows] = band_gradient(x, grad[:, rows], torch.Size([rows.stop - rows.start, *shape[1:]]), w)
+    return out
+
+
+def band_gradient(x: Tensor, grad: Tensor, shape: torch.Size, w: Geometry) -> Tensor:
+    """The dense weight gradient of a band of rows, from the gradients of its outputs."""
     if len(shape) == 2:
         return grad.flatten(1).t() @ x.flatten(1)
     top, left, bottom, right = w.padding
@@ -139,12 +165,12 @@ class SparseFunction(torch.autograd.Function):
             dense = ctx.dense
             dw = whole_weight_gradient(x, grad, ctx.pattern) if dense else ctx.buffer.lend(weight, ctx.pattern.reached)
         out = None if ctx.dense else dw
-        run = _observed_backward if watched() or used is weight else passes.backward
+        run = observed_backward if watched() or used is weight else passes.backward
         dx, db = run(x, grad, used if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
         return dx, dw, db, None, None, None
 
 
-def _observed_backward(
+def observed_backward(
     x: Tensor, grad: Tensor, weight: Tensor | None, pattern: SparsePattern, dw: Tensor | None, wants_bias: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """`passes.backward` as operators that FLOP counters and traces see."""

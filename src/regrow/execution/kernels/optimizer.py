@@ -18,8 +18,10 @@ from regrow.support import Support
 
 
 def _pointers(support: Support, *tensors: Tensor | None) -> tuple[int | None, ...]:
-    positions = support.positions
-    return *(None if t is None else native.address(t) for t in tensors), positions.data_ptr(), positions.numel()
+    index = (
+        None if support.is_compact else support.positions.data_ptr()
+    )  # without missing weights there is nothing to skip
+    return *(None if t is None else native.address(t) for t in tensors), index, support.nnz
 
 
 def _run(dtype: torch.dtype, steps: list[Any]) -> None:

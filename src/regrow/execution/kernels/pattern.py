@@ -105,7 +105,7 @@ class Plans:
         return sum(plan.nbytes for plan in self._found.values())
 
     def of(
-        self, mask: Tensor, geometry: Geometry, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
+        self, support: Support, geometry: Geometry, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
     ) -> KernelPlan:
         """The plan of one pass, made when first asked for."""
         key = (geometry, input_gradient, rows, cols, dtype)
@@ -115,8 +115,9 @@ class Plans:
             if key not in self._found:
                 if len(self._found) >= _KEPT_PLANS:
                     del self._found[next(iter(self._found))]
-                record = record_of(mask.shape, geometry, rows, cols)
-                self._found[key] = KernelPlan(record, mask.contiguous(), input_gradient, dtype)
+                record = record_of(support.shape, geometry, rows, cols)
+                where = support.lists if support.is_compact else support.mask.contiguous()
+                self._found[key] = KernelPlan(record, where, input_gradient, dtype)
             return self._found[key]
 
 
@@ -155,7 +156,7 @@ class SparsePattern:
         self.support, self.geometry = _support(support, "mask"), geometry or Geometry()
         self.reach = None if reach is None else _support(reach, "gradient_mask")
         self.kept: dict[object, Any] = {}  # what users of the lists keep with them
-        check_shape(self.shape, self.geometry)
+        check_shape(self.shape, self.geometry, self.support.nnz if self.support.is_compact else None)
         if self.reached.shape != self.shape:
             raise ValueError(f"gradient_mask has shape {tuple(self.reached.shape)}, expected {tuple(self.shape)}")
 
@@ -198,7 +199,7 @@ class SparsePattern:
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
         support = self.reached if use == "weight_gradient" else self.support
-        return support.derive(Plans, Plans).of(support.mask, self.geometry, use == "input_gradient", rows, cols, dtype)
+        return support.derive(Plans, Plans).of(support, self.geometry, use == "input_gradient", rows, cols, dtype)
 
     def __getstate__(self) -> dict[str, object]:
         return {"support": self.support, "geometry": self.geometry, "reach": self.reach}
@@ -207,9 +208,10 @@ class SparsePattern:
         SparsePattern.__init__(self, **state)
 
 
-def check_shape(shape: torch.Size, geometry: Geometry) -> None:
-    """Refuse what kernels would read outside of."""
-    if not 0 < shape.numel() < 2**31 or len(shape) not in (2, 3, 4):
+def check_shape(shape: torch.Size, geometry: Geometry, count: int | None = None) -> None:
+    """Refuse what kernels would read outside of: they count weights in 32 bits, those that are stored; all, where ``count`` is None."""
+    counted = shape.numel() if count is None else count
+    if not shape.numel() or counted >= 2**31 or len(shape) not in (2, 3, 4):
         raise ValueError(
             f"a sparse layer needs between 1 and 2**31 - 1 weights in 2 to 4 dimensions, got {tuple(shape)}"
         )

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from regrow.errors import UnsupportedError
+from regrow.errors import StateError, UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
 from regrow.execution.kernels import native, ops  # noqa: F401  (registers the operators)
+from regrow.execution.kernels.compact import CompactFunction, WholeGradient, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
+from regrow.execution.modules import compact
+from regrow.execution.modules.compact import CompactLayer
+from regrow.marks import among, placed
 from regrow.scope import inputs_first, is_inputs_first
 from regrow.support import Support
+from regrow.vectors import resize
 
 _ATTRIBUTE = "_regrow_execution"
 
@@ -32,11 +37,18 @@ class _SparseLayer(nn.Module):
 
     def _get_name(self) -> str:
         """Printed as what it is to its owner: how it computes is `handle.explain()`'s to say."""
-        return _dense_class(type(self)).__name__
+        return dense_class(type(self)).__name__
 
     @property
     def _execution(self) -> Execution:
         return self.__dict__[_ATTRIBUTE]
+
+    @property
+    def _weight(self) -> Tensor:
+        """What kernels read: dense-shaped, or present entries only."""
+        weight = self._parameters["weight"]
+        assert weight is not None
+        return weight
 
     @property
     def _live(self) -> bool:
@@ -60,7 +72,7 @@ class SparseLinear(_SparseLayer, nn.Linear):
         if x.shape[-1:] != (self.in_features,):
             raise self._execution.misshaped(x, f"(..., {self.in_features})")
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        y = self._execution.compute(flat, self.weight, self.bias)
+        y = self._execution.compute(flat, self._weight, self.bias)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], self.out_features)
 
 
@@ -74,7 +86,7 @@ class SparseConv1d(_SparseLayer, nn.Conv1d):
         if x.dim() not in (2, 3):
             raise self._execution.misshaped(x, f"(N, C, length) or (C, length) with C = {self.in_channels}")
         maps = (x if x.dim() == 3 else x[None])[:, :, None, :]
-        y = self._execution.compute(maps, self.weight, self.bias)[:, :, 0, :]
+        y = self._execution.compute(maps, self._weight, self.bias)[:, :, 0, :]
         return y if x.dim() == 3 else y[0]
 
 
@@ -87,7 +99,7 @@ class SparseConv2d(_SparseLayer, nn.Conv2d):
             return super().forward(x)
         if x.dim() not in (3, 4):
             raise self._execution.misshaped(x, f"(N, C, H, W) or (C, H, W) with C = {self.in_channels}")
-        y = self._execution.compute(x if x.dim() == 4 else x[None], self.weight, self.bias)
+        y = self._execution.compute(x if x.dim() == 4 else x[None], self._weight, self.bias)
         return y if x.dim() == 4 else y[0]
 
 
@@ -117,7 +129,7 @@ _ALIKE = ("timm.layers.linear.Linear",)
 _NEVER_CALLED = (nn.modules.linear.NonDynamicallyQuantizableLinear,)
 
 
-def _sparse_class(kind: type) -> type | None:
+def sparse_class_of(kind: type) -> type | None:
     """The class in which a module of this kind runs on kernels; None where it computes something else than its torch base class."""
     if kind in _SPARSE_CLASS:
         return _SPARSE_CLASS[kind]
@@ -138,18 +150,19 @@ def _sparse_class(kind: type) -> type | None:
     return _DERIVED[kind]
 
 
-def _dense_class(kind: type) -> type:
-    """The inverse of `_sparse_class`."""
+def dense_class(kind: type) -> type:
+    """The inverse of `sparse_class_of`."""
+    kind = compact.sparse_class(kind)
     return next(dense for pairs in (_SPARSE_CLASS, _DERIVED) for dense, sparse in pairs.items() if sparse is kind)
 
 
 def _reduce(module: nn.Module, protocol: object) -> tuple:
     """A derived class cannot be found by its name: copies and pickles make it anew."""
-    return _blank, (_dense_class(type(module)),), module.__dict__
+    return _blank, (dense_class(type(module)),), module.__dict__
 
 
 def _blank(kind: type) -> nn.Module:
-    made = _sparse_class(kind)
+    made = sparse_class_of(kind)
     assert made is not None
     return nn.Module.__new__(made)
 
@@ -158,7 +171,7 @@ def unsupported(module: nn.Module) -> str | None:
     """Why a module cannot run on the sparse kernels, or None if it can."""
     if not native.available():
         return "the native kernels are not built (no C++17 compiler at installation)"
-    if _sparse_class(type(module)) is None:
+    if sparse_class_of(type(module)) is None:
         kind = type(module)
         return f"{kind.__module__}.{kind.__qualname__} does not compute as nn.Linear, nn.Conv1d or nn.Conv2d"
     weight = module.weight
@@ -189,16 +202,25 @@ def geometry_of(module: Dense) -> Geometry:
     return Geometry(kernel, stride, padding, dilation, module.groups)
 
 
+class Owner(Protocol):
+    """Who keeps the masks of a weight in compact storage."""
+
+    def take_loaded(self, known: Tensor, values: Tensor) -> Tensor: ...  # noqa: D102
+    def witness(self, whole: WholeGradient) -> None: ...  # noqa: D102
+
+
 class Execution:
     """The sparse execution of one layer, as returned by `attach`.
 
+    ``only_compact``: the weight has never been dense, and may be too large for it.
     ``fits``, where somebody sets it, says before each pass whether all weights outside the support are zero.
     """
 
     def __init__(self, module: Dense, pattern: SparsePattern) -> None:
         self._module, self.buffer, self.dense = module, GradientBuffer(), False
         self._take(pattern)
-        self.live = True
+        self.live, self.only_compact = True, False
+        self.owner: Callable[[], Owner | None] | None = None
         self.fits: Callable[[], bool] | None = None
         self.name: str | None = None
         self.left_layout: str | None = None
@@ -207,13 +229,30 @@ class Execution:
 
     def take_weight(self) -> None:
         """Let a channels_last weight lie in ordinary order, in which kernels read it: else every pass copies it. `detach` puts it back."""
-        weight = self._module.weight
+        weight = self._module._parameters["weight"]
+        assert weight is not None
         if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
             weight.data, self._moved = weight.data.contiguous(), True
 
+    def use_compact(self) -> None:
+        """Let the module's weight be the vector of present entries; its owner sees to the parameter. `detach` puts it back."""
+        if not isinstance(self._module, CompactLayer):
+            self._module.__class__ = compact.compact_class(type(self._module))  # type: ignore[assignment]
+
+    def take_loaded(self, known: Tensor, values: Tensor) -> Tensor:
+        """The present entries of a loaded weight, of which the owner of the masks is told all."""
+        owner = None if self.owner is None else self.owner()
+        if owner is not None:
+            return owner.take_loaded(known, values)
+        held = among(self.pattern.support.positions, known)
+        if not bool(held.all()):
+            raise StateError(f"{self._where()}{int((~held).sum())} loaded weights lie outside its mask")
+        return placed(values, known, self.pattern.support.positions)
+
     def _take(self, pattern: SparsePattern) -> None:
         self.pattern = pattern
-        self.operands = pattern.operands()  # at hand for torch.compile, which cannot trace how they are made
+        # At hand for torch.compile, which cannot trace how they are made.
+        self.operands = () if pattern.support.is_compact else pattern.operands()
 
     def update(self, mask: Tensor | Support, gradient_mask: Tensor | Support | None = None) -> None:
         """Take the support of a topology update; lists are rebuilt at the next use. Passes that were made keep the old one."""
@@ -245,12 +284,24 @@ class Execution:
             raise self.misshaped(x, f"{channels} channels in dimension 1")
         if x.dtype != weight.dtype:
             x = self._converted(x, weight.dtype)
+        if self.pattern.support.is_compact:
+            return self._compute_compact(x, weight, bias)
         if torch.compiler.is_compiling():
             return torch.ops.regrow.sparse_forward(x, weight, bias, *self.operands, self.dense)
         if not self._looked and x.grad_fn is not None:
             self.left_layout, self._looked = left_layout(x), True
         function = InputsFirstFunction if self._inputs_first else SparseFunction
         return function.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
+
+    @torch.compiler.disable
+    def _compute_compact(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return CompactFunction.apply(x, weight, bias, self.pattern, self.witness)
+
+    @property
+    def witness(self) -> Witness | None:
+        """Who is told of gradients of missing weights, inside a growth window."""
+        owner = self.owner() if self.owner is not None and self.dense else None
+        return None if owner is None else owner.witness
 
     def misshaped(self, x: Tensor, expected: str) -> ValueError:
         """The error for an input that does not fit."""
@@ -268,22 +319,25 @@ class Execution:
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
         """A copied layer computes dense until somebody gives it masks: nobody tells a lone copy of later topology updates."""
         twin = memo[id(self)] = Execution(copy.deepcopy(self._module, memo), copy.deepcopy(self.pattern, memo))
-        twin.live, twin._moved = False, self._moved
+        twin.live, twin._moved, twin.only_compact = self.only_compact, self._moved, self.only_compact
         return twin
 
     def __getstate__(self) -> dict[str, object]:
         """Pickled under a handle, a layer computes dense when it is read: nobody compares its weights with its support there."""
-        state = {key: value for key, value in self.__dict__.items() if key not in ("operands", "fits")}
+        state = {key: value for key, value in self.__dict__.items() if key not in ("operands", "fits", "owner")}
         return {**state, "live": self.live and self.fits is None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, fits=None)
+        self.__dict__.update(state, fits=None, owner=None)
         self._take(self.pattern)
 
     def detach(self) -> None:
         """Switch the module back to its dense class."""
+        weight = self._module._parameters["weight"]
+        if isinstance(self._module, CompactLayer) and weight is not None and weight.shape != self.pattern.shape:
+            resize(weight, self._module.weight.detach())
         if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
-            self._module.__class__ = _dense_class(type(self._module))
+            self._module.__class__ = dense_class(type(self._module))
         if self._moved:
             weight, self._moved = self._module.weight, False
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
@@ -312,9 +366,20 @@ def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Su
     layer = cast(Dense, module)  # or computes as one: unsupported() has asked
     if mask.shape != layer.weight.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, expected the weight's {tuple(layer.weight.shape)}")
-    execution = Execution(layer, SparsePattern(mask, geometry_of(layer), gradient_mask))
-    module.__dict__[_ATTRIBUTE] = execution
-    module.__class__ = _sparse_class(type(module))  # type: ignore[assignment]
+    return _attached(layer, SparsePattern(mask, geometry_of(layer), gradient_mask))
+
+
+def attach_pattern(module: Dense, pattern: SparsePattern) -> Execution:
+    """Let a module whose weight is the vector of present entries, and never was another, compute with them."""
+    execution = _attached(module, pattern)
+    execution.use_compact()
+    execution.only_compact = True
+    return execution
+
+
+def _attached(module: Dense, pattern: SparsePattern) -> Execution:
+    execution = module.__dict__[_ATTRIBUTE] = Execution(module, pattern)
+    module.__class__ = sparse_class_of(type(module))  # type: ignore[assignment]  # who attaches has asked
     return execution
 
 

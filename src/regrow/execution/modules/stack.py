@@ -15,23 +15,26 @@ import torch
 from torch import Tensor, nn
 
 from regrow.execution.kernels import native
+from regrow.execution.kernels.compact import Witness, witnessed
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
 from regrow.execution.kernels.layout import empty_chwn, to_chwn
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
 from regrow.execution.kernels.records import StackLayer
+from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
 
 _LINE = 16  # numbers in a cache line, at least
+_LINEAR = (SparseLinear, compact_class(SparseLinear))
 
 
 def length(modules: Sequence[nn.Module], x: Tensor) -> int:
     """How many of the modules, from the first on, make a stack for `x`; 0 if fewer than two layers do."""
-    if type(modules[0]) is not SparseLinear or x.dim() != 2 or not native.reads(x) or watched():
+    if type(modules[0]) not in _LINEAR or x.dim() != 2 or not native.reads(x) or watched():
         return 0
     layers, features = 0, x.shape[1]
     while _fits(layer := modules[2 * layers], x.dtype, features):
-        features = layer.weight.shape[0]
+        features = layer.out_features
         layers += 1
         if 2 * layers >= len(modules) or type(modules[2 * layers - 1]) is not nn.ReLU:
             break
@@ -40,16 +43,18 @@ def length(modules: Sequence[nn.Module], x: Tensor) -> int:
 
 def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> TypeGuard[SparseLinear]:
     """Whether a module can take so many features natively; one that cannot for their number says so when it is called by itself."""
-    if type(module) is not SparseLinear:
+    if type(module) not in _LINEAR:
         return False
     weight, bias, execution = module._parameters["weight"], module._parameters["bias"], execution_of(module)
     if weight is None or execution is None:
         return False
-    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and weight.shape[1] == features
+    support = execution.pattern.support
+    plain = weight.dtype == dtype and weight.is_contiguous() and weight.is_cpu and support.shape[1] == features
     plain = plain and (
-        bias is None or (bias.dtype == dtype and bias.shape == weight.shape[:1] and bias.is_contiguous())
+        bias is None or (bias.dtype == dtype and bias.shape == support.shape[:1] and bias.is_contiguous())
     )
-    return plain and execution.applies() and weight.shape == execution.pattern.shape
+    stored = (support.nnz,) if support.is_compact else support.shape
+    return plain and execution.applies() and weight.shape == stored
 
 
 def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
@@ -72,7 +77,7 @@ class _Outline:
         self.supports = [(pattern.support, pattern.reach) for pattern in patterns]
         self.layers = (StackLayer * len(patterns))()
         self._lists = [_enter_lists(self.layers[i], p, wants_input or i > 0, dtype) for i, p in enumerate(patterns)]
-        self.present = _places([pattern.support.nnz for pattern in patterns])
+        self.present = _places([0 if p.support.is_compact else p.support.nnz for p in patterns])
         maps = [samples * pattern.out_channels for pattern in patterns[:-1]]
         self.y = _places(maps, self.present[-1])
         self.dx = _places(maps)
@@ -98,16 +103,17 @@ def _enter_lists(
     layer: StackLayer, pattern: SparsePattern, wants_input: bool, dtype: torch.dtype
 ) -> list[KernelPlan | Tensor]:
     """Point a layer's record to its lists; returns what must live as long."""
-    present, reached = pattern.support.positions, pattern.reached.positions
     plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
     found = {
         name: pattern.plan(use, 1, 1, dtype) for name, use in plans.items() if wants_input or use != "input_gradient"
     }
     for name, plan in found.items():
         setattr(layer, name, plan.pointer)
-    layer.position, layer.count = present.data_ptr(), present.numel()
-    layer.gradient_position, layer.gradient_count = reached.data_ptr(), reached.numel()
-    layer.outputs = pattern.out_channels
+    layer.count, layer.gradient_count, layer.outputs = pattern.support.nnz, pattern.reached.nnz, pattern.out_channels
+    if pattern.support.is_compact:
+        return [*found.values()]
+    present, reached = pattern.support.positions, pattern.reached.positions
+    layer.position, layer.gradient_position = present.data_ptr(), reached.data_ptr()
     return [*found.values(), present, reached]
 
 
@@ -131,6 +137,7 @@ class _StackContext(Context, Protocol):
     outline: _Outline
     memory: Tensor
     dense: list[bool]
+    witnesses: list[Witness | None]
 
 
 class _StackFunction(torch.autograd.Function):
@@ -142,13 +149,14 @@ class _StackFunction(torch.autograd.Function):
         # Once: another thread may update the topology meanwhile.
         patterns = [execution.pattern for execution in executions]
         outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
-        y, memory, layers = empty_chwn((samples, weights[-1].shape[0]), x), x.new_empty(outline.y[-1]), outline.copy()
+        y = empty_chwn((samples, patterns[-1].out_channels), x)
+        memory, layers = x.new_empty(outline.y[-1]), outline.copy()
         base, size = memory.data_ptr(), memory.element_size()
         for layer, weight, bias, present, out in zip(
             layers, weights, tensors[1::2], outline.present, outline.y, strict=False
         ):
             layer.weight, layer.bias = native.address(weight), None if bias is None else native.address(bias)
-            layer.present, layer.y = base + present * size, base + out * size
+            layer.present, layer.y = base + present * size if layer.position else layer.weight, base + out * size
         layers[-1].y = y.data_ptr()
         native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
         ctx.save_for_backward(x, *weights)
@@ -156,6 +164,7 @@ class _StackFunction(torch.autograd.Function):
         ctx.layers, ctx.patterns, ctx.outline, ctx.memory = layers, patterns, outline, memory
         ctx.buffers = [execution.buffer for execution in executions]
         ctx.dense = [execution.dense for execution in executions]
+        ctx.witnesses = [execution.witness for execution in executions]
         return y
 
     @staticmethod
@@ -169,8 +178,8 @@ class _StackFunction(torch.autograd.Function):
         base, size = inner.data_ptr(), inner.element_size()
         found: list[Tensor | None] = []
         for i, (layer, pattern, buffer) in enumerate(zip(layers, ctx.patterns, ctx.buffers, strict=True)):
-            lends = wanted[2 + 2 * i] and not ctx.dense[i]
-            dw = buffer.lend(weights[i], pattern.reached) if lends else None
+            lends = wanted[2 + 2 * i] and not (ctx.witnesses[i] if pattern.support.is_compact else ctx.dense[i])
+            dw = _lent(buffer, weights[i], pattern) if lends else None
             db = x.new_empty(layer.outputs) if wanted[3 + 2 * i] else None
             layer.dw, layer.dbias = None if dw is None else dw.data_ptr(), None if db is None else db.data_ptr()
             layer.dx = base + outline.dx[i - 1] * size if i else None if dx is None else dx.data_ptr()
@@ -180,5 +189,14 @@ class _StackFunction(torch.autograd.Function):
             if found[2 * i] is None and wanted[2 + 2 * i]:
                 source = x if i == 0 else outline.features(ctx.memory, outline.y[i - 1], i - 1)
                 arrived = grad if i + 1 == len(layers) else outline.features(inner, outline.dx[i], i)
-                found[2 * i] = whole_weight_gradient(source, arrived, pattern)
+                found[2 * i] = _whole(ctx.witnesses[i], source, arrived, pattern)
         return dx, None, *found
+
+
+def _lent(buffer: GradientBuffer, weight: Tensor, pattern: SparsePattern) -> Tensor:
+    return torch.empty_like(weight) if pattern.support.is_compact else buffer.lend(weight, pattern.reached)
+
+
+def _whole(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
+    found = witnessed(witness, x, grad, pattern) if pattern.support.is_compact else None
+    return whole_weight_gradient(x, grad, pattern) if found is None else found

@@ -1,0 +1,130 @@
+"""Passes of layers whose weight holds present entries only, in mask order: gradients are as short, nothing has the layer's dense shape.
+
+In a growth window what gradients of missing weights are computed from is handed to a witness, which computes them band by band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regrow.execution.kernels import passes
+from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
+from regrow.execution.kernels.gradient import (
+    band_gradient,
+    bands,
+    dense_weight_gradient,
+    observed_backward,
+    watched,
+)
+from regrow.execution.kernels.layout import in_rows, to_chwn, to_kernel, to_ordinary
+from regrow.execution.kernels.pattern import SparsePattern
+
+Witness = Callable[["WholeGradient"], None]
+
+
+class WholeGradient:
+    """A layer's weight gradient of one backward pass, missing weights included: itself or what it follows from, whichever is smaller."""
+
+    def __init__(self, x: Tensor, grad: Tensor, pattern: SparsePattern) -> None:
+        self.pattern, self._pass = pattern, (x, grad)
+        self.pass_number = torch._C._current_graph_task_id()
+        self.present = x.new_empty(pattern.support.nnz)
+        self._whole: Tensor | None = None
+        full = len(pattern.shape) > 2 and pattern.support.nnz == pattern.support.numel
+        if full:  # as with dense storage: native kernels are faster where channels are few
+            passes.weight_gradient(self.present, x, grad, pattern)
+            self._whole = self.present.view(pattern.shape)
+        elif len(self.bands) == 1 and pattern.support.numel <= x.numel() + grad.numel():
+            self._whole = dense_weight_gradient(x, grad, pattern.shape, pattern.geometry)
+        if self._whole is not None:
+            self._pass = None
+        self.finite = True
+        if full:
+            self.finite = _all_finite(self.present)
+        else:
+            self._note_present()
+
+    @property
+    def bands(self) -> list[slice]:
+        """The rows in parts."""
+        return bands(self.pattern.shape, self.pattern.geometry.groups)
+
+    def band(self, rows: slice) -> Tensor:
+        """The gradient of some rows, as `bands` splits them."""
+        if self._pass is None:
+            assert self._whole is not None
+            return self._whole[rows]
+        x, grad = self._pass
+        shape = torch.Size([rows.stop - rows.start, *self.pattern.shape[1:]])
+        return band_gradient(x, grad[:, rows], shape, self.pattern.geometry)
+
+    def _note_present(self) -> None:
+        for rows in self.bands:
+            which, places = self.pattern.support.band(rows)
+            part = self.band(rows)
+            self.present[which] = part.reshape(-1).index_select(0, places)
+            self.finite = self.finite and _all_finite(part)
+
+
+class _CompactContext(Context, Protocol):
+    saved_tensors: tuple[Tensor, Tensor]
+    pattern: SparsePattern
+    witness: Witness | None
+    has_bias: bool
+
+
+class CompactFunction(torch.autograd.Function):
+    """One layer: its weight is the vector of present entries, and so is the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: _CompactContext,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        pattern: SparsePattern,
+        witness: Witness | None,
+    ) -> Tensor:
+        """y = conv(x, weight, bias) over the pattern's entries."""
+        given, x = x, to_kernel(x)
+        if watched():
+            y = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands())
+        else:
+            y, _ = passes.forward(x, weight, bias, pattern)
+        ctx.save_for_backward(x, weight)
+        keep_origin(ctx, given, x)
+        ctx.pattern, ctx.witness, ctx.has_bias = pattern, witness, bias is not None
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _CompactContext, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of input, present weights and bias."""
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        grad = to_ordinary(grad) if in_rows(x) else to_chwn(grad)
+        dw = out = None
+        if wants_weight:
+            dw = witnessed(ctx.witness, x, grad, ctx.pattern)
+            dw = out = weight.new_empty(ctx.pattern.support.nnz) if dw is None else dw
+            out = None if ctx.witness is not None else dw
+        run = observed_backward if watched() else passes.backward
+        dx, db = run(x, grad, weight if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
+        return dx, dw, db, None, None
+
+
+def witnessed(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor | None:
+    """The gradient of present weights, as part of the whole one that a witness was told; None where nobody wants to know."""
+    if witness is None:
+        return None
+    whole = WholeGradient(x, grad, pattern)
+    witness(whole)
+    return whole.present
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

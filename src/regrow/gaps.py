@@ -1,0 +1,58 @@
+"""Ascending positions as bytes: the gaps between them, seven bits in each byte, the eighth set where a gap goes on.
+
+At 5% density that is little more than a byte per weight, however large the layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regrow.errors import StateError
+
+_BITS = 7
+_MOST_BYTES = 9
+
+
+def encode(positions: Tensor) -> Tensor:
+    """Positions as a uint8 vector.
+
+    Example:
+        >>> encode(torch.tensor([0, 1, 200])).tolist()
+        [0, 0, 198, 1]
+    """
+    gaps = np.diff(positions.numpy(), prepend=-1) - 1
+    lengths = np.ones(len(gaps), dtype=np.int64)
+    for more in range(1, _MOST_BYTES):
+        longer = gaps >> (_BITS * more) > 0
+        if not longer.any():
+            break
+        lengths += longer
+    ends = np.cumsum(lengths)
+    coded = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    for byte in range(int(lengths.max(initial=0))):
+        which = lengths > byte
+        part = (gaps[which] >> (_BITS * byte)) & 127
+        coded[ends[which] - lengths[which] + byte] = part | np.where(lengths[which] > byte + 1, 128, 0)
+    return torch.from_numpy(coded)
+
+
+def decode(coded: Tensor, limit: int) -> Tensor:
+    """The inverse of :func:`encode`; an error for bytes that are no positions below ``limit``."""
+    bytes_ = coded.numpy()
+    last = np.flatnonzero(bytes_ < 128)
+    if len(bytes_) and (not len(last) or last[-1] != len(bytes_) - 1):
+        raise StateError("saved positions are cut off: the state is damaged")
+    starts = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
+    lengths = last - starts + 1
+    if len(lengths) and lengths.max() > _MOST_BYTES:
+        raise StateError("saved positions are damaged")
+    gaps = np.zeros(len(starts), dtype=np.int64)
+    for byte in range(int(lengths.max(initial=0))):
+        which = lengths > byte
+        gaps[which] |= (bytes_[starts[which] + byte].astype(np.int64) & 127) << (_BITS * byte)
+    found = np.cumsum(gaps + 1) - 1
+    if len(found) and (gaps.min() < 0 or gaps.max() >= limit or found[-1] >= limit or found.min() < 0):
+        raise StateError("saved positions lie outside their layer: the state is damaged")
+    return torch.from_numpy(found)
