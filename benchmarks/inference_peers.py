@@ -30,8 +30,7 @@ from regrow.shipping.formats import write_onnx
 
 WORKER = Path(__file__).with_name("inference_worker.py")
 PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "deepsparse": "DeepSparse"}
-_OLDEST_IR = 8
-"""Of ONNX files, which DeepSparse reads; the networks need nothing newer."""
+_OPSET, _IR = 16, 8
 
 
 class Worker:
@@ -95,10 +94,15 @@ class Peers:
 
 
 def _make_older(path: Path) -> None:
+    """In the versions of ONNX that DeepSparse reads; these networks need nothing newer."""
     import onnx
+    import onnx.version_converter
 
-    proto = onnx.load(str(path))
-    proto.ir_version = min(proto.ir_version, _OLDEST_IR)
+    proto = onnx.version_converter.convert_version(onnx.load(str(path)), _OPSET)
+    for node in proto.graph.node:
+        for attribute in [a for a in node.attribute if a.name == "noop_with_empty_axes"]:  # the converter leaves it
+            node.attribute.remove(attribute)
+    proto.ir_version = _IR
     onnx.save(proto, str(path))
 
 
