@@ -39,6 +39,11 @@ def code() -> str:
     return digest.hexdigest()[:10]
 
 
+def machine() -> str:
+    """The machine in a few words, for rows: processor, threads, kernels, torch."""
+    return f"{processor_name()}, threads: {torch.get_num_threads()}, kernels {kernels()}, torch {torch.__version__}"
+
+
 def processor_name() -> str:
     """The processor's name as the system gives it."""
     info = Path("/proc/cpuinfo")

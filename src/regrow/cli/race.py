@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", type=int, default=1000, help="held-out images for the error after a slice (default 1000)"
     )
     parser.add_argument(
+        "--clock",
+        type=int,
+        default=0,
+        metavar="ROUNDS",
+        help="after the race, time steps of all entries at the masks they kept, in alternation, so many times (on a quiet machine)",
+    )
+    parser.add_argument(
         "--execution",
         choices=("masked", "sparse", "auto"),
         help="of sparse settings (default: sparse where kernels are built)",
@@ -45,8 +52,9 @@ def run(options: argparse.Namespace) -> int:
     for name in ("seeds", "images"):
         if getattr(options, name) < 1:
             raise ConfigurationError(f"--{name} must be at least 1, got {getattr(options, name)}")
-    if options.slice < 0:
-        raise ConfigurationError(f"--slice must not be negative, got {options.slice}")
+    for name in ("slice", "clock"):
+        if getattr(options, name) < 0:
+            raise ConfigurationError(f"--{name} must not be negative, got {getattr(options, name)}")
     from regrow.race.command import race
 
     return race(options)

@@ -19,9 +19,10 @@ from torch import nn
 
 from regrow.allocator import keep_buffers
 from regrow.config import Config
-from regrow.environment import describe
+from regrow.environment import machine
 from regrow.execution.kernels import native
 from regrow.files import write_atomically
+from regrow.race.clock import Reading, clocked, read_clock
 from regrow.race.entries import DENSE, Entry, base_of, entries_of
 from regrow.race.page import cells_of, markdown, write_outcome
 from regrow.race.slices import Runner
@@ -32,6 +33,10 @@ from regrow.training.setup import build_model, load_split
 
 SLICES = 20
 _LAYOUT_STEPS = 3
+_CLOCKED = (
+    "of training steps with their data, timed in alternation at the masks that each run kept, medians summed up over its schedule; "
+    "as run: with whatever else the machine did"
+)
 
 
 def race(options: Any) -> int:
@@ -48,8 +53,9 @@ def race(options: Any) -> int:
     rows = _read(out / "rows.jsonl")
     runners = [_runner(entry, out, rows, options) for entry in entries]
     _alternate(runners, out)
+    readings = read_clock(runners, options.clock, out / "clock.jsonl")
     results = {(r.entry.label, r.entry.config.seed): r.result()["test_error"] for r in runners if not _diverged(r)}
-    _finish(runners, results, out, _about(base, options, layout))
+    _finish(runners, results, out, _about(base, options, layout), readings)
     return 0
 
 
@@ -81,8 +87,16 @@ def _alternate(runners: Sequence[Runner], out: Path) -> None:
         turn += 1
 
 
-def _finish(runners: Sequence[Runner], results: dict[tuple[str, int], float], out: Path, about: dict[str, str]) -> None:
+def _finish(
+    runners: Sequence[Runner],
+    results: dict[tuple[str, int], float],
+    out: Path,
+    about: dict[str, str],
+    readings: Sequence[Reading],
+) -> None:
     rows = [row for runner in runners for row in runner.rows]
+    if {(r["setting"], r["seed"]) for r in rows} <= {(r["setting"], r["seed"]) for r in readings}:
+        rows, about = clocked(rows, readings), {**about, "seconds": _CLOCKED}
     lines = standings(rows, results)
     print(markdown(*cells_of(lines, rows)))
     for path in write_outcome(out, lines, rows, about):
@@ -137,7 +151,6 @@ def _step_seconds(config: Config, train: Any, images: torch.Tensor, labels: torc
 
 
 def _about(base: Config, options: Any, channels_last: bool) -> dict[str, str]:
-    found, kernels = describe(), native.instruction_set() if native.available() else "no kernels"
     epochs = f"{base.epochs} epochs" + (f", ended after {base.max_steps} steps" if base.max_steps else "")
     return {
         "data": base.data.name,
@@ -145,8 +158,7 @@ def _about(base: Config, options: Any, channels_last: bool) -> dict[str, str]:
         "settings": options.settings,
         "schedule": f"{epochs}, batch {base.data.batch}, learning rate {base.optimizer.lr:g}",
         "dense": f"eager, {'channels last' if channels_last else 'ordinary layout'} (the faster of both here)",
-        "machine": f"{found.get('processor')}, {torch.get_num_threads()} threads, {kernels}",
-        "torch": torch.__version__,
+        "machine": machine(),
         "seconds": "of training steps with their data, without evaluation and checkpoints; runs alternated in slices",
         "error": f"curves: {options.images} held-out images; table: the whole test set",
     }

@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regrow.environment import machine
 from regrow.errors import DivergenceError
 from regrow.files import write_atomically
 from regrow.marks import count_of
-from regrow.race.entries import Entry
+from regrow.race import topologies
+from regrow.race.entries import DENSE, Entry
 from regrow.training.run import Run
 from regrow.uses import evaluation_mode, uses_per_weight
 
 _PENDING = "slice.json"
 _EVAL_BATCH = 500
+KEPT = 10
 
 
 class Stopper:
@@ -28,8 +31,8 @@ class Stopper:
     gradients of missing weights are collected.
     """
 
-    def __init__(self, size: int, seconds: float = 0.0, macs: float = 0.0) -> None:
-        self.size, self.seconds, self.macs = size, seconds, macs
+    def __init__(self, size: int, seconds: float = 0.0, macs: float = 0.0, collected: int = 0) -> None:
+        self.size, self.seconds, self.macs, self.collected = size, seconds, macs, collected
         self._uses: dict[nn.Parameter, float] = {}
         self._sparse, self._seen, self._open = 0.0, -1, False
 
@@ -45,10 +48,11 @@ class Stopper:
         forward, dense = self.forward(run)
         batch = run.config.data.batch
         self.macs += batch * (2 * forward + (dense if self._open else forward))
+        self.collected += self._open
         self._open = run.parts.handle.needs_missing_gradients
         if run.step % self.size == 0 or run.finished:
             run.stop_requested = True
-            record = {"step": run.step, "seconds": self.seconds, "macs": self.macs}
+            record = {"step": run.step, "seconds": self.seconds, "macs": self.macs, "collected": self.collected}
             write_atomically(run.folder / _PENDING, json.dumps(record).encode())
 
     def forward(self, run: Run) -> tuple[float, float]:
@@ -89,14 +93,16 @@ class Runner:
         self.entry, self.folder, self.images = entry, folder, images
         self.run = Run(entry.config, folder)
         self.rows = [row for row in rows if row["step"] <= self.run.step]
-        known = self.rows[-1] if self.rows else {"step": 0, "seconds": 0.0, "macs": 0.0}
+        known = self.rows[-1] if self.rows else {"step": 0, "seconds": 0.0, "macs": 0.0, "collected": 0}
         pending = folder / _PENDING
         held = json.loads(pending.read_text()) if pending.is_file() else known
         unnoted = held["step"] == self.run.step != known["step"]  # ended between its checkpoint and its row
         known = held if unnoted else known
-        self.stopper = Stopper(size, known["seconds"], known["macs"])
+        self.stopper = Stopper(size, known["seconds"], known["macs"], known.get("collected", 0))
         self.run.view = self.stopper
         self._held: tuple[Tensor, Tensor] | None = None
+        if not self.run.step:
+            self._keep_masks()
         if unnoted:
             self._note()
 
@@ -123,7 +129,13 @@ class Runner:
             self.run.train()
         return json.loads(saved.read_text())
 
+    def _keep_masks(self) -> None:
+        if self.entry.config.sparse.method != DENSE:
+            every = max(1, self.run.total_steps // KEPT)
+            topologies.keep(self.folder, self.run.step, self.run.parts.handle, every)
+
     def _note(self) -> dict[str, Any]:
+        self._keep_masks()
         self.rows.append({**self._row(), "error": self._error()})
         return self.rows[-1]
 
@@ -137,9 +149,12 @@ class Runner:
             "epoch": run.step / run.steps_per_epoch,
             "seconds": self.stopper.seconds,
             "macs": self.stopper.macs,
+            "collected": self.stopper.collected,
             "macs_share": forward / dense if dense else None,
             "density": run.parts.handle.density,
             "updates": run.parts.handle.updates,
+            "machine": machine(),
+            "code": run.code,
         }
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """One setting over its seeds; ``seconds`` and ``macs`` are of training, ``error`` is of the test set where runs are finished."""
+    """One setting over its seeds; ``error`` is of the test set where runs are finished; ``as_run``: seconds where the clock has others."""
 
     setting: str
     seeds: int
@@ -24,6 +24,7 @@ class Standing:
     error: float | None
     spread: float | None
     seconds: float
+    as_run: float | None
     macs: float
     macs_share: float | None
     density: float
@@ -90,6 +91,7 @@ def _standing(name: str, rows: list[Row], results: dict[tuple[str, int], float],
         error=_mean(errors) if errors else None,
         spread=_error_of_mean(errors),
         seconds=_mean([row["seconds"] for row in last]),
+        as_run=_mean([row["as_run"] for row in last]) if all("as_run" in row for row in last) else None,
         macs=_mean([row["macs"] for row in last]),
         macs_share=_mean(shares) if shares else None,
         density=_mean([row["density"] for row in last]),

@@ -1,0 +1,72 @@
+"""Seconds of a quiet machine in place of those as run."""
+
+import json
+
+import pytest
+
+from regrow.cli.main import main
+from regrow.race import command
+from regrow.race.clock import clocked, load, time_steps
+from regrow.race.entries import base_of, entries_of
+from tests.race.test_command import REST, WORDS, rows_in
+
+
+def reading(step, plain, collecting, update, setting="a", seed=0):
+    values = {"plain": plain, "collecting": collecting, "update": update}
+    return {"setting": setting, "seed": seed, "step": step, **values}
+
+
+def row(step, collected, updates, setting="a", seed=0):
+    return {"setting": setting, "seed": seed, "step": step, "collected": collected, "updates": updates, "seconds": 99.0}
+
+
+def test_every_stretch_has_the_step_of_the_masks_at_its_beginning():
+    readings = [reading(0, 1.0, 3.0, 10.0), reading(0, 3.0, 5.0, 10.0), reading(10, 5.0, 6.0, 1.0)]
+    rows = clocked([row(10, 2, 1), row(14, 2, 1), row(20, 4, 2)], readings)
+    first = 8 * 2.0 + 2 * 4.0 + 10.0
+    assert [r["seconds"] for r in rows] == [first, first + 4 * 5.0, first + 4 * 5.0 + 4 * 5.0 + 2 * 6.0 + 1.0]
+    assert [r["as_run"] for r in rows] == [99.0] * 3
+
+
+def test_entries_are_told_apart_and_those_without_readings_left_out():
+    rows = [row(2, 0, 0), row(2, 0, 0, setting="b"), row(2, 0, 0, seed=1)]
+    found = clocked(rows, [reading(0, 1.0, 1.0, 0.0), reading(0, 2.0, 2.0, 0.0, seed=1)])
+    assert [(r["setting"], r["seed"], r["seconds"]) for r in found] == [("a", 0, 2.0), ("a", 1, 4.0)]
+
+
+def test_steps_are_timed_by_kind():
+    base = base_of("mnist-sample", {"model": "lenet300", "threads": "1"})
+    for entry in entries_of(base, "dense,sparse-momentum@0.1,set@0.1", 1, "masked"):
+        found = time_steps(entry.config, {})
+        assert found["plain"] > 0
+        assert found["update"] >= 0
+        collects = entry.config.sparse.method == "sparse-momentum"
+        assert (found["collecting"] != found["plain"]) == collects
+
+
+def test_a_race_with_the_clock_shows_its_seconds(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_step_seconds", lambda config, *_: float(config.channels_last))
+    assert main([*WORDS, *REST, "--clock", "1", "--out", str(tmp_path)]) == 0
+    readings, rows = load(tmp_path / "clock.jsonl"), rows_in(tmp_path)
+    steps = {(r["setting"], r["step"]) for r in readings}
+    assert ("dense", 0) in steps
+    assert {step for setting, step in steps if setting.startswith("sparse")} == {0, 4, 8, 12}
+    assert all("threads: 1" in r["machine"] and r["code"] for r in [*readings, *rows])
+    shown = clocked(rows, readings)
+    last = next(r for r in reversed(shown) if r["setting"] == "dense")
+    assert f"| {last['seconds']:,.1f} | 1.000 |" in capsys.readouterr().out
+    assert "at the masks that each run kept" in (tmp_path / "race.md").read_text()
+    (tmp_path / "clock.jsonl").write_text("".join(json.dumps(r) + "\n" for r in readings if r["setting"] != "dense"))
+    assert main([*WORDS, *REST, "--out", str(tmp_path)]) == 0
+    assert "at the masks that each run kept" not in (tmp_path / "race.md").read_text()
+
+
+def test_rounds_cannot_be_negative(capsys):
+    assert main([*WORDS, "--clock", "-1"]) == 2
+    assert "--clock must not be negative" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["collected", "updates"])
+def test_rows_from_before_these_were_counted_have_none(missing):
+    old = {key: value for key, value in row(4, 0, 0).items() if key != missing}
+    assert clocked([old], [reading(0, 1.0, 9.0, 9.0)])[0]["seconds"] == 4.0
