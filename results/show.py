@@ -6,7 +6,7 @@
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models, `MODEL:curves` and
 `MODEL:others` the two parts of figure 1. `probes *` is the table of single
 changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
-(`results/stability/stability.toml`); `EXPERIMENT/ANALYSIS *` is what
+(`results/stability/stability.toml`); `race NAME` the standings of `results/race/NAME`; `EXPERIMENT/ANALYSIS *` is what
 `regrow reproduce` wrote as an analysis of an experiment; `speed:ISA DENSITIES` (in percent, `5,10,goals`), `speed:ISA masks` and
 `speed:ISA overhead` those of the records in `benchmarks/results/ISA/`, measured with the kernels of that instruction set.
 """
@@ -25,6 +25,7 @@ from regrow.experiments.catalogue import find
 from regrow.experiments.points import NAMES
 from regrow.experiments.rows import learned, read_runs
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
+from regrow.race import page, stored
 
 HOME = Path(__file__).parent
 PAGES = ("results", "probes", "benchmarks", "growth_window", "execution")
@@ -49,6 +50,9 @@ def table(experiment: str, model: str) -> str:
         return probes()
     if experiment == "stability":
         return stability()
+    if experiment == "race":
+        found = stored.read(HOME / "race" / model)
+        return page.markdown(*page.cells_of(found.lines, found.rows))
     if "/" in experiment:
         return (HOME / f"{experiment}.md").read_text()
     if experiment.startswith("speed:"):

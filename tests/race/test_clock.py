@@ -6,8 +6,10 @@ import pytest
 
 from regrow.cli.main import main
 from regrow.race import command
-from regrow.race.clock import clocked, load, time_steps
+from regrow.race.clock import time_steps
 from regrow.race.entries import base_of, entries_of
+from regrow.race.seconds import clocked
+from regrow.race.stored import read, read_lines
 from tests.race.test_command import REST, WORDS, rows_in
 
 
@@ -47,7 +49,7 @@ def test_steps_are_timed_by_kind():
 def test_a_race_with_the_clock_shows_its_seconds(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "_step_seconds", lambda config, *_: float(config.channels_last))
     assert main([*WORDS, *REST, "--clock", "1", "--out", str(tmp_path)]) == 0
-    readings, rows = load(tmp_path / "clock.jsonl"), rows_in(tmp_path)
+    readings, rows = read_lines(tmp_path / "clock.jsonl"), rows_in(tmp_path)
     steps = {(r["setting"], r["step"]) for r in readings}
     assert ("dense", 0) in steps
     assert {step for setting, step in steps if setting.startswith("sparse")} == {0, 4, 8, 12}
@@ -56,6 +58,8 @@ def test_a_race_with_the_clock_shows_its_seconds(tmp_path, monkeypatch, capsys):
     last = next(r for r in reversed(shown) if r["setting"] == "dense")
     assert f"| {last['seconds']:,.1f} | 1.000 |" in capsys.readouterr().out
     assert "at the masks that each run kept" in (tmp_path / "race.md").read_text()
+    found = read(tmp_path)
+    assert (found.rows, found.timed, [line.tested for line in found.lines]) == (shown, True, [True] * 3)
     (tmp_path / "clock.jsonl").write_text("".join(json.dumps(r) + "\n" for r in readings if r["setting"] != "dense"))
     assert main([*WORDS, *REST, "--out", str(tmp_path)]) == 0
     assert "at the masks that each run kept" not in (tmp_path / "race.md").read_text()

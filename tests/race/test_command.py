@@ -92,6 +92,14 @@ def test_a_finished_race_is_only_shown_again(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "rows.jsonl").read_bytes() == before
 
 
+def test_settings_join_a_race_later(tmp_path):
+    first, later = "dense", "dense,set@0.1"
+    words = ["race", "mnist-sample", "--model", "lenet300", *REST, "--out", str(tmp_path), "--settings"]
+    for settings in (first, "set@0.1", later):
+        assert main([*words, settings]) == 0
+    assert [row["setting"] for row in rows_in(tmp_path)] == ["dense"] * 3 + ["set@0.1"] * 3
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [(["--seeds", "0"], "--seeds must be at least 1"), (["--slice", "-1"], "--slice must not be negative")],

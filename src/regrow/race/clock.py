@@ -8,7 +8,6 @@ Runs that share their machine with others have seconds of their own in their row
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -23,20 +22,19 @@ from torch import Tensor
 from regrow.config import Config
 from regrow.environment import code, machine
 from regrow.race.entries import DENSE
+from regrow.race.seconds import Reading
 from regrow.race.slices import Runner
-from regrow.race.standing import Row
+from regrow.race.stored import read_lines, write_lines
 from regrow.race.topologies import kept
 from regrow.training.run import Run
 
 _FIRST, _STEPS = 3, 5
 _MOMENTUM = 0.9
 
-Reading = dict[str, Any]
-
 
 def read_clock(runners: Sequence[Runner], rounds: int, path: Path) -> list[Reading]:
     """Time all entries ``rounds`` times, who begins rotates; readings are written as they come, and those of before stay."""
-    readings, here = load(path), {"machine": machine(), "code": code()}
+    readings, here = read_lines(path), {"machine": machine(), "code": code()}
     for turn in range(rounds):
         for step, points in _points(runners).items():
             shift = turn % len(points)
@@ -44,15 +42,10 @@ def read_clock(runners: Sequence[Runner], rounds: int, path: Path) -> list[Readi
                 label, seed = runner.entry.label, runner.entry.config.seed
                 who = {"setting": label, "seed": seed, "step": step}
                 readings.append({**who, **time_steps(runner.entry.config, masks), **here})
-                path.write_text("".join(json.dumps(reading) + "\n" for reading in readings))
+                write_lines(path, readings)
                 taken = 1e3 * readings[-1]["plain"]
                 print(f"{label} seed {seed}: masks of step {step:,}, {taken:.1f} ms a step", flush=True)
     return readings
-
-
-def load(path: Path) -> list[Reading]:
-    """The readings in a file, if there is one."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def _points(runners: Sequence[Runner]) -> dict[int, list[tuple[Runner, dict[str, Tensor]]]]:
@@ -122,35 +115,3 @@ def _set(run: Run, masks: Mapping[str, Tensor]) -> None:
         weight.copy_(
             torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) * spread * masks[sparse.name]
         )
-
-
-def clocked(rows: Sequence[Row], readings: Sequence[Reading]) -> list[Row]:
-    """Rows with the clock's seconds in place of those as run, which stay as ``as_run``; rows of entries without readings are left out.
-
-    Example:
-        >>> row = {"setting": "dense", "seed": 0, "step": 4, "seconds": 9.0}
-        >>> reading = {"setting": "dense", "seed": 0, "step": 0, "plain": 0.5, "collecting": 0.5, "update": 0.0}
-        >>> clocked([row], [reading])
-        [{'setting': 'dense', 'seed': 0, 'step': 4, 'seconds': 2.0, 'as_run': 9.0}]
-    """
-    found: list[Row] = []
-    last: dict[tuple[str, int], Row] = {}
-    for row in rows:
-        who = row["setting"], row["seed"]
-        own = [r for r in readings if (r["setting"], r["seed"]) == who]
-        if not own:
-            continue
-        before = last.get(who, {"step": 0, "seconds": 0.0})
-        new = {**row, "seconds": before["seconds"] + _stretch(before, row, own), "as_run": row["seconds"]}
-        found.append(new)
-        last[who] = new
-    return found
-
-
-def _stretch(before: Row, row: Row, readings: Sequence[Reading]) -> float:
-    """Seconds from one row to the next, all of it at the masks of its beginning."""
-    at = max((r["step"] for r in readings if r["step"] <= before["step"]), default=min(r["step"] for r in readings))
-    own = [r for r in readings if r["step"] == at]
-    plain, collecting, update = (statistics.median(r[kind] for r in own) for kind in ("plain", "collecting", "update"))
-    steps, collected, updates = (row.get(key, 0) - before.get(key, 0) for key in ("step", "collected", "updates"))
-    return (steps - collected) * plain + collected * collecting + updates * update

@@ -22,11 +22,13 @@ from regrow.config import Config
 from regrow.environment import machine
 from regrow.execution.kernels import native
 from regrow.files import write_atomically
-from regrow.race.clock import Reading, clocked, read_clock
+from regrow.race.clock import read_clock
 from regrow.race.entries import DENSE, Entry, base_of, entries_of
 from regrow.race.page import cells_of, markdown, write_outcome
+from regrow.race.seconds import Reading
 from regrow.race.slices import Runner
-from regrow.race.standing import Row, standings
+from regrow.race.standing import Row
+from regrow.race.stored import CLOCK, ROWS, outcome, read_lines, write_lines, write_results
 from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import use_threads
 from regrow.training.setup import build_model, load_split
@@ -50,10 +52,11 @@ def race(options: Any) -> int:
     out.mkdir(parents=True, exist_ok=True)
     layout = _dense_layout(base, out)
     entries = [_at_its_fastest(entry, layout) for entry in entries]
-    rows = _read(out / "rows.jsonl")
+    rows = read_lines(out / ROWS)
     runners = [_runner(entry, out, rows, options) for entry in entries]
-    _alternate(runners, out)
-    readings = read_clock(runners, options.clock, out / "clock.jsonl")
+    mine = {(entry.label, entry.config.seed) for entry in entries}
+    _alternate(runners, out, [row for row in rows if (row["setting"], row["seed"]) not in mine])
+    readings = read_clock(runners, options.clock, out / CLOCK)
     results = {(r.entry.label, r.entry.config.seed): r.result()["test_error"] for r in runners if not _diverged(r)}
     _finish(runners, results, out, _about(base, options, layout), readings)
     return 0
@@ -69,15 +72,16 @@ def _runner(entry: Entry, out: Path, rows: list[Row], options: Any) -> Runner:
     return runner
 
 
-def _alternate(runners: Sequence[Runner], out: Path) -> None:
-    _write(runners, out)
+def _alternate(runners: Sequence[Runner], out: Path, others: Sequence[Row]) -> None:
+    """Slices in turns; rows of ``others``, which raced here before and do not now, stay in the file."""
+    _write(runners, out, others)
     turn = 0
     while any(not runner.over for runner in runners):
         for k in range(len(runners)):
             runner = runners[(turn + k) % len(runners)]
             if not runner.over:
                 row = runner.slice()
-                _write(runners, out)
+                _write(runners, out, others)
                 error = "diverged" if row["error"] is None else f"{row['error']:.2f}% error"
                 print(
                     f"{row['setting']} seed {row['seed']}: step {row['step']:,}, {row['seconds']:.1f} s, {error}, "
@@ -94,12 +98,10 @@ def _finish(
     about: dict[str, str],
     readings: Sequence[Reading],
 ) -> None:
-    rows = [row for runner in runners for row in runner.rows]
-    if {(r["setting"], r["seed"]) for r in rows} <= {(r["setting"], r["seed"]) for r in readings}:
-        rows, about = clocked(rows, readings), {**about, "seconds": _CLOCKED}
-    lines = standings(rows, results)
-    print(markdown(*cells_of(lines, rows)))
-    for path in write_outcome(out, lines, rows, about):
+    write_results(out, results)
+    found = outcome([row for runner in runners for row in runner.rows], results, readings)
+    print(markdown(*cells_of(found.lines, found.rows)))
+    for path in write_outcome(out, found.lines, found.rows, {**about, "seconds": _CLOCKED} if found.timed else about):
         print(path)
 
 
@@ -107,13 +109,8 @@ def _diverged(runner: Runner) -> bool:
     return any(row.get("diverged") for row in runner.rows)
 
 
-def _write(runners: Sequence[Runner], out: Path) -> None:
-    rows = [row for runner in runners for row in runner.rows]
-    write_atomically(out / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
-def _read(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+def _write(runners: Sequence[Runner], out: Path, others: Sequence[Row]) -> None:
+    write_lines(out / ROWS, [*others, *(row for runner in runners for row in runner.rows)])
 
 
 def _at_its_fastest(entry: Entry, channels_last: bool) -> Entry:

@@ -84,19 +84,34 @@ def _error(line: Standing) -> str:
 
 def _figure(rows: Sequence[Row]) -> Any:
     figure, axes = draw.new(12, 3.8, ncols=3, sharey=True)
-    names = list(dict.fromkeys(row["setting"] for row in rows))
     for (key, label), one in zip(AXES, axes, strict=True):
-        for index, name in enumerate(names):
-            for seed in dict.fromkeys(row["seed"] for row in rows if row["setting"] == name):
-                own = [r for r in rows if r["setting"] == name and r["seed"] == seed and r["error"] is not None]
-                x = [row[key] / (1e12 if key == "macs" else 1) for row in own]
-                first = seed == min(row["seed"] for row in rows if row["setting"] == name)
-                one.plot(x, [row["error"] for row in own], color=f"C{index}", marker=".", label=name if first else None)
-        one.set_xlabel(label)
-        one.set_yscale("log")
+        _curves(one, key, label, rows)
     axes[0].set_ylabel("error on held-out images (%)")
     axes[-1].legend(loc="upper right")
     return figure
+
+
+def _curves(axis: Any, key: str, label: str, rows: Sequence[Row]) -> None:
+    """One line per run, one colour per setting."""
+    for index, name in enumerate(dict.fromkeys(row["setting"] for row in rows)):
+        for seed in dict.fromkeys(row["seed"] for row in rows if row["setting"] == name):
+            own = [r for r in rows if r["setting"] == name and r["seed"] == seed and r["error"] is not None]
+            x = [row[key] / (1e12 if key == "macs" else 1) for row in own]
+            first = seed == min(row["seed"] for row in rows if row["setting"] == name)
+            axis.plot(x, [row["error"] for row in own], color=f"C{index}", marker=".", label=name if first else None)
+    axis.set_xlabel(label)
+    axis.set_yscale("log")
+
+
+def write_picture(path: Path, rows: Sequence[Row], title: str) -> list[Path]:
+    """Error over training seconds alone, as ``path`` with .svg and .png."""
+    with draw.look("race-picture"):
+        figure, axis = draw.new(7.2, 3.6)
+        _curves(axis, "seconds", "training seconds", rows)
+        axis.set_ylabel("error on held-out images (%)")
+        axis.set_title(title)
+        axis.legend(loc="upper right")
+        return save(figure, path)
 
 
 def _page(svg: str, head: Sequence[str], body: Sequence[Sequence[str]], about: dict[str, str]) -> str:
