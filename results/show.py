@@ -2,6 +2,7 @@
 
     python results/show.py          # after new runs
     python results/show.py --check  # exit code 1 if a table is not what the rows say
+    python results/show.py --picture  # also the README's figure, docs/race.png, from results/race
 
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models, `MODEL:curves` and
 `MODEL:others` the two parts of figure 1. `probes *` is the table of single
@@ -28,6 +29,7 @@ from regrow.experiments.tables import Line, count, markdown, number, table_from_
 from regrow.race import page, stored
 
 HOME = Path(__file__).parent
+SHOWN = "alexnet-s-5-epochs"
 PAGES = ("results", "probes", "benchmarks", "growth_window", "execution")
 DOCUMENTS = tuple(HOME.parent / "docs" / f"{page}.md" for page in PAGES)
 HEADER = (
@@ -126,7 +128,13 @@ def main() -> int:
     """Rewrite or check the documents."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, say which documents are stale")
-    check = parser.parse_args().check
+    parser.add_argument("--picture", action="store_true", help="draw docs/race.png too")
+    chosen = parser.parse_args()
+    check = chosen.check
+    if chosen.picture:
+        rows = stored.read(HOME / "race" / SHOWN).rows
+        page.write_picture(HOME.parent / "docs" / "race", rows, "AlexNet-s on CIFAR-10, five epochs: error over time")
+        (HOME.parent / "docs" / "race.svg").unlink()
     stale = [path for path in DOCUMENTS if refreshed(path.read_text()) != path.read_text()]
     for path in stale:
         if check:

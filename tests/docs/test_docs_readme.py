@@ -49,6 +49,19 @@ def test_the_readmes_numbers_are_those_of_the_tables():
     assert f"| values in fp32 | 100% | {size}% |" in (docs / "sparse_file.md").read_text()
 
 
+def test_the_readmes_race_is_that_of_the_table():
+    lines = (ROOT / "docs" / "results.md").read_text().split("<!-- results: race ")[1].splitlines()
+    cells = {line.split(" | ")[0]: line.split(" | ") for line in lines if line.startswith("| ")}
+    dense, thin, bound = (
+        cells[f"| {name}"] for name in ("dense", *(f"sparse-momentum@0.1{end}" for end in ("", ":macs=0.05")))
+    )
+    column = cells["| setting"].index("of dense")
+    assert f"{float(thin[column]):.2f} of the dense time" in README
+    assert f"multiply-accumulates as well {float(bound[column]):.2f};" in README
+    errors = [float(row[column - 2]) for row in (thin, bound, dense)]
+    assert "test errors {:.1f} and {:.1f}%, dense {:.1f}%".format(*errors) in README
+
+
 def test_quickstart_is_under_ten_lines():
     snippet = README.split("```python\n")[1].split("```")[0]
     assert "regrow.sparsify(" in snippet

@@ -101,6 +101,8 @@ def _curves(axis: Any, key: str, label: str, rows: Sequence[Row]) -> None:
             axis.plot(x, [row["error"] for row in own], color=f"C{index}", marker=".", label=name if first else None)
     axis.set_xlabel(label)
     axis.set_yscale("log")
+    for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        which(lambda value, _: f"{value:g}")  # not 4 x 10^1
 
 
 def write_picture(path: Path, rows: Sequence[Row], title: str) -> list[Path]:
