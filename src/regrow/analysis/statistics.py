@@ -89,6 +89,18 @@ def paired_test(differences: Sequence[float]) -> tuple[float, float]:
     return float(stats.ttest_1samp(differences, 0.0).pvalue), float(stats.wilcoxon(differences).pvalue)
 
 
+def student_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean of at least two values.
+
+    Example:
+        >>> [round(bound, 3) for bound in student_interval([0.1, 0.2, 0.3])]
+        [-0.048, 0.448]
+    """
+    found = summarise(values)
+    half = 0.0 if not found.se else float(stats.t.ppf((1 + level) / 2, found.n - 1)) * found.se
+    return found.mean - half, found.mean + half
+
+
 @dataclass(frozen=True)
 class SensitivityTest:
     """Wilcoxon signed-rank test of (deviation sparse, deviation dense) and the checks of its alternatives' assumptions.

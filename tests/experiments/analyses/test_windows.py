@@ -9,14 +9,21 @@ from regrow.experiments.rows import row_of
 from tests.experiments.fakes import finish
 
 
-def test_the_window_spans_66_of_540_steps_of_all_epochs_but_the_last():
-    full, windowed = find("growth-window").chosen("lenet300", None, None)
-    assert dense_share(windowed.config) == pytest.approx(66 * 19 / (20 * 540))
-    assert dense_share(full.config) == pytest.approx(0.95)
+def arms():
+    """Full momentum, and each window."""
+    return find("growth-window").chosen("lenet300", None, None)
+
+
+def test_windows_span_some_of_540_steps_of_all_epochs_but_the_last():
+    shares = {cell.label: dense_share(cell.config) for cell in arms()}
+    assert shares == {
+        "full momentum": pytest.approx(0.95),
+        "growth window": pytest.approx(66 * 19 / (20 * 540)),
+    }
 
 
 def test_errors_pair_by_seed(tmp_path):
-    full, windowed = find("growth-window").chosen("lenet300", None, None)
+    full, windowed = arms()[:2]
     rows = []
     for cell, seeds, error in ((full, (0, 1), 1.5), (windowed, (1, 2), 1.6)):
         for job in cell.jobs(seeds):
@@ -40,26 +47,34 @@ class TestDescription:
 
         def first_overlap(one, other):
             asked.append((one.seed, one.sparse.execution, other.sparse.execution))
-            return 0.99 + 0.001 * one.seed
+            return 0.99 + 0.001 * one.seed, 0.9 + 0.01 * one.seed
 
         monkeypatch.setattr(overlaps, "first_overlap", first_overlap)
         return asked
 
     def material(self, tmp_path, measures, seeds=(0, 1)):
         experiment = find("growth-window")
-        cells, rows = experiment.chosen("lenet300", None, None), []
+        cells, rows = arms()[:2], []
         for job in (job for cell in cells for job in cell.jobs(seeds)):
-            finish(job, tmp_path, 1.5 + 0.1 * job.config.seed * job.config.sparse.window_tolerance)
+            finish(job, tmp_path, 1.5 + 10 * job.config.seed * job.config.sparse.window_tolerance)
             rows.append(row_of(job.config, tmp_path / job.key))
         return Material(experiment, cells, list(seeds), [], rows, tmp_path, tmp_path, measures)
 
     def test_nothing_is_trained_for_tables_alone(self, tmp_path, trained):
-        assert "| lenet300 | 2 | not measured |" in describe(self.material(tmp_path, measures=False))
+        assert "| lenet300 | growth window | 2 | not measured | not measured |" in describe(
+            self.material(tmp_path, measures=False)
+        )
         assert trained == []
 
     def test_overlaps_are_measured_once(self, tmp_path, trained):
         for measures in (True, True, False):
-            assert "| lenet300 | 2 | 99.000 .. 99.100 |" in describe(self.material(tmp_path, measures))
+            assert "| lenet300 | growth window | 2 | 99.000 .. 99.100 | 90.000 .. 91.000 |" in describe(
+                self.material(tmp_path, measures)
+            )
         assert trained == [(0, "masked", "masked"), (1, "masked", "masked")]
         more = describe(self.material(tmp_path, measures=False, seeds=(0, 1, 2)))
-        assert "| lenet300 | 3 | 99.000 .. 99.100 (2 of 3) |" in more
+        assert "| lenet300 | growth window | 3 | 99.000 .. 99.100 (2 of 3) | 90.000 .. 91.000 (2 of 3) |" in more
+
+    def test_differences_have_an_interval(self, tmp_path, trained):
+        # 0 and 0.01 points: 0.005 ± t(1) * 0.005
+        assert "| +0.0050 ± 0.005 | -0.059 .. +0.069 |" in describe(self.material(tmp_path, measures=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regrow.analysis.statistics import paired_test, summarise
+from regrow.analysis.statistics import paired_test, student_interval, summarise
 from regrow.config import Config
 from regrow.experiments.analyses.material import Material
 from regrow.experiments.analyses.overlaps import overlaps
@@ -20,45 +20,55 @@ def describe(material: Material) -> str:
     """Overlap of the first masks, difference of the final errors seed by seed, share of steps with dense gradients."""
     rows = []
     for model in dict.fromkeys(cell.model for cell in material.cells):
-        both = sorted((cell for cell in material.cells if cell.model == model), key=_tolerance)
-        if len(both) < 2:
-            continue  # narrowed to one of them
-        whole, windowed = both
-        pairs = error_pairs(whole, windowed, material.rows)
-        if len(pairs) < 2:
-            continue
-        arms = _masked(whole.config), _masked(windowed.config)
-        found = overlaps(*arms, pairs, material.results / "overlaps.csv", material.measures)
-        differences = [ours - theirs for ours, theirs in pairs.values()]
-        mean, t_test, wilcoxon = summarise(differences), *paired_test(differences)
-        rows.append(
-            (
-                model,
-                str(len(pairs)),
-                _range(found, len(pairs)),
-                with_se(mean.mean, mean.se, "+.4f"),
-                f"{t_test:.3g}",
-                f"{wilcoxon:.3g}",
-                f"{100 * dense_share(windowed.config):.1f}",
-            )
-        )
+        own = [cell for cell in material.cells if cell.model == model]
+        whole = next((cell for cell in own if not cell.config.sparse.window_tolerance), None)
+        if whole is not None:
+            rows += [line for cell in own if cell is not whole for line in _lines(whole, cell, material)]
     if not rows:
         return ""
     head = (
-        "The growth window against momentum collected in every step, same seeds, masked execution in both arms. Overlap: share of "
-        "weights of the first new masks that both have. Difference: test error with the window minus without, in points, over pairs in "
-        "which both learned.\n\n"
+        "The growth window against momentum collected in every step: same seeds, same execution in both arms. Overlap: share of the "
+        "first new masks, and of the weights grown into them, that both have, least .. largest (masked execution). Difference: test error "
+        "with the window minus without, in points, over pairs in which both learned; interval: Student's t.\n\n"
     )
     header = (
         "model",
+        "window",
         "pairs",
         "overlap %",
+        "of grown weights %",
         "difference ± SE",
+        "95% interval",
         "p (paired t)",
         "p (Wilcoxon)",
         "steps with dense gradients %",
     )
     return head + markdown(header, rows)
+
+
+def _lines(whole: Cell, windowed: Cell, material: Material) -> list[tuple[str, ...]]:
+    """The line of one window, if there are pairs."""
+    pairs = error_pairs(whole, windowed, material.rows)
+    if len(pairs) < 2:
+        return []
+    arms = _masked(whole.config), _masked(windowed.config)
+    found = overlaps(*arms, pairs, material.results / "overlaps.csv", material.measures)
+    differences = [ours - theirs for ours, theirs in pairs.values()]
+    mean, t_test, wilcoxon = summarise(differences), *paired_test(differences)
+    low, high = student_interval(differences)
+    line = (
+        windowed.model,
+        windowed.label,
+        str(len(pairs)),
+        _range({seed: masks for seed, (masks, _) in found.items()}, len(pairs)),
+        _range({seed: grown for seed, (_, grown) in found.items() if grown is not None}, len(pairs)),
+        with_se(mean.mean, mean.se, "+.4f"),
+        f"{low:+.3f} .. {high:+.3f}",
+        f"{t_test:.3g}",
+        f"{wilcoxon:.3g}",
+        f"{100 * dense_share(windowed.config):.1f}",
+    )
+    return [line]
 
 
 def _masked(config: Config) -> Config:
@@ -73,15 +83,11 @@ def _range(found: Mapping[int, float], pairs: int) -> str:
     return text if len(found) == pairs else f"{text} ({len(found)} of {pairs})"
 
 
-def _tolerance(cell: Cell) -> float:
-    return cell.config.sparse.window_tolerance
-
-
 def error_pairs(whole: Cell, windowed: Cell, rows: Sequence[Row]) -> dict[int, tuple[float, float]]:
-    """Seed -> (error with the window, error with full momentum), where both are finished and learned, with masked execution."""
-    masked = [row for row in rows if row["execution"] == "masked" and learned(row)]
+    """Seed -> (error with the window, error with full momentum), where both are finished and learned, as the cells compute."""
+    alike = [row for row in rows if row["execution"] == whole.config.sparse.execution and learned(row)]
     errors = [
-        {int(row["seed"]): float(row["test_error"]) for row in of_setting(cell.config, masked)}
+        {int(row["seed"]): float(row["test_error"]) for row in of_setting(cell.config, alike)}
         for cell in (windowed, whole)
     ]
     return {seed: (errors[0][seed], errors[1][seed]) for seed in sorted(set(errors[0]) & set(errors[1]))}
