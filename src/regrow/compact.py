@@ -6,7 +6,7 @@ The optimizer, the model and everybody else keep the same parameter object; only
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from regrow.ranks import Ranks
 from regrow.support import Support
 from regrow.vectors import resize
 
+Kind = TypeVar("Kind", bound=Moments)
 Loaded = tuple[Tensor, Tensor]
 """Positions, ascending, and values there, of weights that were loaded before their masks."""
 
@@ -54,7 +55,10 @@ class CompactParameter(SparseParameter):
         return self._support.mask
 
     @mask.setter
-    def mask(self, mask: Tensor | Marks) -> None:
+    def mask(self, mask: Tensor) -> None:
+        self.take_mask(mask)
+
+    def take_mask(self, mask: Tensor | Marks) -> None:
         """Other positions from outside a topology update: values come from weights loaded before, or stay where they are."""
         self.replace_support(Support(mask if isinstance(mask, Marks) else Marks(mask.shape, positions(mask))))
 
@@ -214,7 +218,7 @@ def expand(sparse: SparseParameter) -> None:
     grad = None if sparse.parameter.grad is None else _scattered(sparse.parameter.grad, where, support.shape)
     sparse.moments = _exchanged(sparse.moments, Moments)
     sparse.moments.last = sparse.incoming = None
-    sparse.__class__ = SparseParameter
+    sparse.__class__ = SparseParameter  # type: ignore[assignment]
     resize(sparse.parameter, values)
     sparse._take(dense)
     sparse.parameter.grad = grad
@@ -222,7 +226,7 @@ def expand(sparse: SparseParameter) -> None:
     sparse.mark_clean()
 
 
-def _exchanged(moments: Moments, kind: type) -> CompactMoments:
+def _exchanged(moments: Moments, kind: type[Kind]) -> Kind:
     fresh = kind.__new__(kind)
     fresh.__dict__.update(moments.__dict__)
     return fresh

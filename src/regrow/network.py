@@ -107,7 +107,7 @@ class SparseNetwork:
         if sparse.is_compact:
             shown, kind = torch.ones(sparse.support.nnz, dtype=torch.bool), partial(CompactView, support=sparse.support)
         else:
-            shown, kind = self.mask(layer) if mask is None else mask, LayerView
+            shown, kind = self.mask(layer) if mask is None else mask, partial(LayerView)
         beside = None if self.trained is None else self.trained.side
         return kind(
             name=layer.name,
@@ -188,10 +188,10 @@ class SparseNetwork:
             self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
         self.each(self.settings.method.prepare, step=0)
 
-    def start_over(self, masks: dict[str, Tensor]) -> None:
+    def start_over(self, masks: Mapping[str, Tensor | Marks]) -> None:
         """Let these masks of whole parameters be the first ones: budget and history count from them."""
         for sparse in self.parameters:
-            sparse.mask = masks[sparse.name]
+            sparse.take_mask(masks[sparse.name])
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
         self.start_masks, self.ever_masks = self._coded(own), self._coded(own)
@@ -332,10 +332,10 @@ class SparseNetwork:
             return found
         return (found.dense() if isinstance(found, Marks) else found).to(layer.parameter.device)
 
-    def set_masks(self, masks: dict[str, Tensor | Marks]) -> None:
+    def set_masks(self, masks: Mapping[str, Tensor | Marks]) -> None:
         """Replace the masks of whole parameters from outside the cycle (restored state)."""
         for sparse in self.parameters:
-            sparse.mask = masks[sparse.name]
+            sparse.take_mask(masks[sparse.name])
         self._masks_changed()
 
     def _masks_changed(self) -> None:
@@ -393,4 +393,4 @@ class SparseNetwork:
 
 
 def _regrown(change: Change) -> list[Any]:
-    return [removed & grown for removed, grown in zip(change.removed, change.grown, strict=True)]  # type: ignore[operator]
+    return [removed & grown for removed, grown in zip(change.removed, change.grown, strict=True)]

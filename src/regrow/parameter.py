@@ -66,8 +66,12 @@ class SparseParameter:
         return self._support.mask
 
     @mask.setter
-    def mask(self, mask: Tensor) -> None:  # taken over
-        self._take(Support(self._laid(mask)))
+    def mask(self, mask: Tensor) -> None:
+        self.take_mask(mask)
+
+    def take_mask(self, mask: Tensor | Marks) -> None:
+        """Let other weights exist from now on; a dense mask is taken over."""
+        self._take(Support(self._laid(mask.dense() if isinstance(mask, Marks) else mask)))
         # Written behind autograd's back otherwise: a backward through a pass with the old weights must be refused.
         torch.autograd.graph.increment_version(self.parameter)
 

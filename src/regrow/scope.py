@@ -349,8 +349,9 @@ def inputs_first(kind: type) -> type | None:
 def shape_of(module: nn.Module, parameter: nn.Parameter) -> torch.Size:
     """The shape of a weight, also of one that holds present entries only."""
     execution = module.__dict__.get("_regrow_execution")
-    compact = execution is not None and parameter is module._parameters.get("weight")
-    return execution.pattern.shape if compact else parameter.shape
+    if execution is None or parameter is not module._parameters.get("weight"):
+        return parameter.shape
+    return execution.pattern.shape
 
 
 def is_inputs_first(module: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from regrow.bench import arms
 from regrow.bench.arms import SparseArm
 from regrow.bench.masks import Chosen
 from regrow.bench.timing import medians, quartiles
-from regrow.execution.choosing.auto import Decision
+from regrow.execution.choosing.auto import Verdict
 
 DENSE, SPARSE, AUTO, AGAIN = "everything dense", "everything sparse", "auto", "auto, decided again"
 _STEPS = 2  # timed in a row after an assignment changed
@@ -97,11 +97,11 @@ def measure(name: str, base: nn.Module, batch: tuple[Tensor, Tensor], chosen: Ch
     dense.clear()
     with _own_timings():
         arm = arms.auto(copy.deepcopy(base), *batch, chosen.masks, channels_last=fastest == "channels_last")
-    first = _decision(arm)
+    first = _verdict(arm)
     with _own_timings():
         arm.handle.execute("auto")
         arm.step()
-    second = _decision(arm)
+    second = _verdict(arm)
     order = _order(arm, first)
     taken = _taken(arm, assignments(order, first.sparse, second.sparse), repeats)
     ms = {each: statistics.median(values) for each, values in taken.items()}
@@ -143,16 +143,16 @@ def _steps(found: Mapping[str, arms.Arm]) -> dict[str, Any]:
     return {name: arm.step for name, arm in found.items()}
 
 
-def _decision(arm: SparseArm) -> Decision:
+def _verdict(arm: SparseArm) -> Verdict:
     auto = arm.handle.switch.auto
-    if auto is None or auto.decision is None:
+    if auto is None or auto.verdict is None:
         raise RuntimeError("auto has not decided")
-    return auto.decision
+    return auto.verdict
 
 
-def _order(arm: SparseArm, decision: Decision) -> list[str]:
+def _order(arm: SparseArm, verdict: Verdict) -> list[str]:
     """The layers in order of execution, as far as it was recorded."""
-    recorded = [cost.name for cost in decision.costs if cost.kind == "layer"]
+    recorded = [cost.name for cost in verdict.times if cost.kind == "layer"]
     return recorded or [layer.name for layer in arm.handle.network.layers]
 
 
@@ -171,8 +171,8 @@ def _taken(arm: SparseArm, wanted: Mapping[str, Assignment], repeats: int) -> di
 
 
 def _assign(arm: SparseArm, sparse: Assignment) -> None:
-    decision = Decision(sparse, sparse, (), "measured as a mix", 0.0)
-    arm.handle.switch.restore({"execution": "auto", "pending": False, "decision": decision.as_dict()})
+    verdict = Verdict(sparse, sparse, (), "measured as a mix", 0.0)
+    arm.handle.switch.restore({"execution": "auto", "pending": False, "decision": verdict.as_dict()})
     arm.handle.switch.follow(False)
 
 

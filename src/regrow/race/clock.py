@@ -64,7 +64,8 @@ class _Watch:
     """Sorts the seconds of a run's steps by kind, and ends it with its first topology update."""
 
     def __init__(self, last: int) -> None:
-        self.last, self.seconds = last, {"plain": [], "collecting": [], "update": []}  # type: dict[str, list[float]]
+        self.last = last
+        self.seconds: dict[str, list[float]] = {"plain": [], "collecting": [], "update": []}
         self._updates = 0
 
     def started(self, run: Run) -> None:
@@ -95,7 +96,7 @@ def time_steps(config: Config, masks: Mapping[str, Tensor]) -> dict[str, float]:
     sparse = replace(config.sparse, update_every=last, window_tolerance=tolerance, window_stride=1)
     watch = _Watch(last)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(replace(config, sparse=sparse, max_steps=0), Path(folder), view=watch)  # type: ignore[arg-type]  # by __getattr__
+        run = Run(replace(config, sparse=sparse, max_steps=0), Path(folder), view=watch)
         if masks:
             _set(run, masks)
         run.train()

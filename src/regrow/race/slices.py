@@ -93,7 +93,7 @@ class Runner:
         self.entry, self.folder, self.images = entry, folder, images
         self.run = Run(entry.config, folder)
         self.rows = [row for row in rows if row["step"] <= self.run.step]
-        known = self.rows[-1] if self.rows else {"step": 0, "seconds": 0.0, "macs": 0.0, "collected": 0}
+        known: dict[str, Any] = self.rows[-1] if self.rows else {"step": 0, "seconds": 0.0, "macs": 0.0, "collected": 0}
         pending = folder / _PENDING
         held = json.loads(pending.read_text()) if pending.is_file() else known
         unnoted = held["step"] == self.run.step != known["step"]  # ended between its checkpoint and its row

@@ -24,7 +24,7 @@ def keep(folder: Path, step: int, handle: Handle, every: int) -> None:
     """Keep the masks of ``step`` if it is the first, or if they changed since the last kept ones, ``every`` steps ago or more."""
     bits = {sparse.name: pack(sparse.mask).numpy() for sparse in handle.parameters}
     content = io.BytesIO()
-    np.savez(content, **bits)
+    np.savez(content, **bits)  # type: ignore[arg-type]  # its stub takes the names for options
     data = content.getvalue()
     name = f"{step:09d}-{checksum(data)[:_HASH]}.npz"
     earlier = [path for path in _files(folder) if _step(path) < step]

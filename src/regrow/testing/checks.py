@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ def check_method(
     density: float = 0.3,
     checks: Sequence[Check] | None = None,
     ranks: bool = False,
-    storage: str = "dense",
+    storage: Literal["dense", "compact"] = "dense",
 ) -> None:
     """Run the conformance suite on a method; raise one error that lists every broken promise.
 

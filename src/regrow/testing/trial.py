@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class Subject:
     method: str | Method
     options: Mapping[str, Any] = field(default_factory=dict)
     density: float = 0.3
-    storage: str = "dense"
+    storage: Literal["dense", "compact"] = "dense"
 
     @property
     def recipe(self) -> Method:

@@ -57,7 +57,7 @@ class CompactLayer(nn.Module):
         return self.__dict__["_regrow_execution"].pattern.support
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[misc]
+        super()._save_to_state_dict(destination, prefix, keep_vars)
         key, values = f"{prefix}weight", self._parameters["weight"]
         assert values is not None
         if not _compact_form.get() and self._support.numel < _TOO_LARGE:
@@ -74,7 +74,7 @@ class CompactLayer(nn.Module):
         state = {name: value for name, value in state_dict.items() if not name.startswith(f"{key}.")}
         if found is not None:
             state[key] = self.__dict__["_regrow_execution"].take_loaded(*found)
-        super()._load_from_state_dict(state, prefix, *args)  # type: ignore[misc]
+        super()._load_from_state_dict(state, prefix, *args)
 
     def _loaded(self, state_dict: Mapping[str, Any], key: str) -> tuple[Tensor, Tensor] | None:
         """Positions and values of a saved weight in either form; None where there is none, or one that torch shall refuse."""
@@ -93,7 +93,8 @@ class CompactLayer(nn.Module):
         assert parameter is not None
         together = id(parameter) in memo or self.__dict__["_regrow_execution"].only_compact
         kind = type(self) if together else dense_class(type(self))
-        twin = memo[id(self)] = nn.Module.__new__(kind)
+        twin: nn.Module = nn.Module.__new__(kind)
+        memo[id(self)] = twin
         if not together:
             memo[id(parameter)] = nn.Parameter(self.weight.detach().clone(), parameter.requires_grad)
         kept = {key: value for key, value in self.__dict__.items() if together or key != "_regrow_execution"}
@@ -169,4 +170,6 @@ def _reduce(module: nn.Module, protocol: object) -> tuple:
 def _blank(kind: type) -> nn.Module:
     from regrow.execution.modules.layers import sparse_class_of
 
-    return nn.Module.__new__(compact_class(sparse_class_of(kind)))
+    made = sparse_class_of(kind)
+    assert made is not None
+    return nn.Module.__new__(compact_class(made))

@@ -237,7 +237,7 @@ class Execution:
     def use_compact(self) -> None:
         """Let the module's weight be the vector of present entries; its owner sees to the parameter. `detach` puts it back."""
         if not isinstance(self._module, CompactLayer):
-            self._module.__class__ = compact.compact_class(type(self._module))  # type: ignore[assignment]
+            self._module.__class__ = compact.compact_class(type(self._module))
 
     def take_loaded(self, known: Tensor, values: Tensor) -> Tensor:
         """The present entries of a loaded weight, of which the owner of the masks is told all."""
@@ -339,8 +339,8 @@ class Execution:
         if self._module.__dict__.pop(_ATTRIBUTE, None) is not None:
             self._module.__class__ = dense_class(type(self._module))
         if self._moved:
-            weight, self._moved = self._module.weight, False
-            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+            self._moved = False
+            self._module.weight.data = self._module.weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def attach(module: nn.Module, mask: Tensor | Support, gradient_mask: Tensor | Support | None = None) -> Execution:
