@@ -12,6 +12,7 @@ import regrow
 from regrow import testing
 from regrow.errors import ConfigurationError, StateError, UnsupportedError
 from regrow.methods import METHODS, build
+from regrow.storage import _dense_need
 
 STEPS = 12
 OPTIMIZERS = {
@@ -24,7 +25,7 @@ OPTIMIZERS = {
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2, lr_decay=0.1, initial_accumulator_value=0.1),
     "Rprop": lambda p: torch.optim.Rprop(p, lr=1e-3),
 }
-WITH_DENSE_PARTS = {name for name, make in METHODS.items() if regrow.storage._dense_need(make()) is not None}
+WITH_DENSE_PARTS = {name for name, make in METHODS.items() if _dense_need(make()) is not None}
 
 
 def network() -> nn.Module:
@@ -488,6 +489,24 @@ def test_flops_are_counted():
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - WITH_DENSE_PARTS))
+@pytest.mark.parametrize(
+    "method",
+    [
+        method if method in ("sparse-momentum", "set") else pytest.param(method, marks=pytest.mark.deep)
+        for method in sorted(set(METHODS) - WITH_DENSE_PARTS)
+    ],
+)
 def test_the_conformance_suite(method):
     testing.check_method(method, storage="compact")
+
+
+def test_shipped_networks_are_those_of_dense_storage(tmp_path):
+    inputs, outputs, files = batch(0)[0], [], []
+    for storage in ("compact", "dense"):
+        run = Run(storage).run(4)
+        run.model.eval()
+        regrow.save(tmp_path / f"{storage}.safetensors", run.handle)
+        files.append((tmp_path / f"{storage}.safetensors").stat().st_size)
+        outputs.append(run.handle.freeze(inputs)(inputs))
+    assert torch.equal(*outputs)
+    assert files[0] == files[1]
