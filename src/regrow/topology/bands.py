@@ -58,9 +58,8 @@ class CompactView(LayerView):
         """What is missing once ``removed`` is gone."""
         return ~self.marks(self.mask & ~removed)
 
-    def after(self, removed: Tensor, grown: Tensor | Marks) -> Marks:
+    def after(self, removed: Tensor, grown: Marks) -> Marks:
         """Which weights exist after the update."""
-        assert isinstance(grown, Marks)
         return self.marks(self.mask & ~removed) | grown
 
     def nothing(self) -> Marks:

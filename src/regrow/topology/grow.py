@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -43,11 +43,11 @@ class Grow:
     state: Literal["zero", "seed", "normalised"] = "zero"
     warms_up: bool = False
 
-    def room(self, layer: LayerView, removed: Tensor) -> Tensor:
+    def room(self, layer: LayerView, removed: Tensor) -> Any:
         """The positions that may grow: everything missing after pruning."""
         return layer.room(removed)
 
-    def preferred(self, layer: LayerView, room: Tensor) -> Tensor:
+    def preferred(self, layer: LayerView, room: Any) -> Any:
         """The positions that grow first; the others of ``room`` only when these do not suffice."""
         if self.candidates == "not-just-pruned":
             return room & ~layer.before
@@ -55,7 +55,7 @@ class Grow:
             return room & ~layer.ever_active()
         return room
 
-    def __call__(self, layers: Sequence[LayerView], removed: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+    def __call__(self, layers: Sequence[LayerView], removed: Sequence[Tensor], counts: Sequence[int]) -> list[Any]:
         """Mark the weights to grow: ``counts[i]`` in layer i, or ``sum(counts)`` anywhere if ``select`` is global."""
         rooms = [self.room(layer, gone) for layer, gone in zip(layers, removed, strict=True)]
         if self.select == "global":
@@ -66,7 +66,7 @@ class Grow:
             note_born(layers, grown)
         return grown
 
-    def _in_layer(self, layer: LayerView, room: Tensor, count: int) -> Tensor:
+    def _in_layer(self, layer: LayerView, room: Any, count: int) -> Any:
         if count <= 0:
             return layer.nothing()
         if self.select == "neuron":
@@ -77,13 +77,13 @@ class Grow:
         first = take(at_first, best)
         return first | take(count - at_first, room & ~first) if count > at_first else first
 
-    def _taker(self, layer: LayerView) -> Callable[[int, Tensor], Tensor]:
+    def _taker(self, layer: LayerView) -> Callable[[int, Any], Any]:
         if self.score is random:  # an order of all weights would be drawn for nothing
             return lambda count, among: at_random(count, among, layer.rng("grow", layer.index))
         scores = scores_anywhere(self.score, layer)
         return lambda count, among: largest(scores, count, among)
 
-    def _anywhere(self, layers: Sequence[LayerView], rooms: list[Tensor], total: int) -> list[Tensor]:
+    def _anywhere(self, layers: Sequence[LayerView], rooms: list[Any], total: int) -> list[Any]:
         best = [self.preferred(layer, room) for layer, room in zip(layers, rooms, strict=True)]
         enough = sum(count_of(b) for b in best) >= total
         return largest_overall(

@@ -18,8 +18,8 @@ _TAIL = 20  # numpy shuffles a whole range where more than one in so many is dra
 @overload
 def largest(scores: Tensor, count: int, among: Tensor) -> Tensor: ...
 @overload
-def largest(scores: Tensor | BandScores, count: int, among: Tensor | Marks) -> Tensor | Marks: ...
-def largest(scores: Tensor | BandScores, count: int, among: Tensor | Marks) -> Tensor | Marks:
+def largest(scores: Any, count: int, among: Any) -> Any: ...
+def largest(scores: Any, count: int, among: Any) -> Any:
     """Mark the ``count`` entries with the largest score among the entries marked in ``among``.
 
     Ties at the boundary go to the lowest flat index, so the result never depends on the device or the sort.
@@ -47,9 +47,7 @@ def smallest(scores: Tensor, count: int, among: Tensor) -> Tensor:
 @overload
 def largest_overall(scores: Sequence[Tensor], count: int, among: Sequence[Tensor]) -> list[Tensor]: ...
 @overload
-def largest_overall(
-    scores: Sequence[Tensor | BandScores], count: int, among: Sequence[Tensor | Marks]
-) -> list[Tensor | Marks]: ...
+def largest_overall(scores: Sequence[Any], count: int, among: Sequence[Any]) -> list[Any]: ...
 def largest_overall(scores: Sequence[Any], count: int, among: Sequence[Any]) -> Any:
     """Mark the ``count`` largest scores over several tensors at once; ties go to the earlier tensor."""
     if scores and isinstance(scores[0], BandScores):
@@ -64,7 +62,7 @@ def smallest_overall(scores: Sequence[Tensor], count: int, among: Sequence[Tenso
     return largest_overall([-s for s in scores], count, among)
 
 
-def at_random(count: int, among: Tensor | Marks, source: torch.Generator) -> Tensor | Marks:
+def at_random(count: int, among: Any, source: torch.Generator) -> Any:
     """Mark ``count`` of the entries marked in ``among``, each set of them equally likely: only as many numbers as needed are drawn.
 
     Example:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regrow import randomness
 from regrow.errors import ConfigurationError, unknown
-from regrow.marks import Marks, count_of
+from regrow.marks import count_of
 
 if TYPE_CHECKING:
     from regrow.scope import Layer
@@ -108,19 +108,19 @@ class LayerView:
         return self.numel - self.nnz
 
     @property
-    def before(self) -> Tensor | Marks:
-        """Which weights existed before the update."""
+    def before(self) -> Any:
+        """Which weights existed before the update: a mask, or :class:`regrow.marks.Marks` in compact storage."""
         return self.mask
 
-    def room(self, removed: Tensor) -> Tensor | Marks:
+    def room(self, removed: Tensor) -> Any:
         """What is missing once ``removed`` is gone."""
         return ~self.mask | removed
 
-    def after(self, removed: Tensor, grown: Tensor | Marks) -> Tensor | Marks:
+    def after(self, removed: Tensor, grown: Any) -> Any:
         """Which weights exist after the update."""
         return (self.mask & ~removed) | grown
 
-    def nothing(self) -> Tensor | Marks:
+    def nothing(self) -> Any:
         """No place of the layer marked."""
         return torch.zeros_like(self.mask)
 

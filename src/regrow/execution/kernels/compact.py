@@ -30,7 +30,8 @@ class WholeGradient:
     """A layer's weight gradient of one backward pass, missing weights included: itself or what it follows from, whichever is smaller."""
 
     def __init__(self, x: Tensor, grad: Tensor, pattern: SparsePattern) -> None:
-        self.pattern, self._pass = pattern, (x, grad)
+        self.pattern = pattern
+        self._pass: tuple[Tensor, Tensor] | None = (x, grad)
         self.pass_number = torch._C._current_graph_task_id()
         self.present = x.new_empty(pattern.support.nnz)
         self._whole: Tensor | None = None
