@@ -216,7 +216,7 @@ def expand(sparse: SparseParameter) -> None:
             sparse.state()[name] = _scattered(slot, where, support.shape)
     values = _scattered(sparse.parameter.data, where, support.shape)
     grad = None if sparse.parameter.grad is None else _scattered(sparse.parameter.grad, where, support.shape)
-    sparse.moments = _exchanged(sparse.moments, Moments)
+    sparse.moments = _exchanged(sparse.moments, Moments)  # type: ignore[assignment]  # it ceases to be compact
     sparse.moments.last = sparse.incoming = None
     sparse.__class__ = SparseParameter  # type: ignore[assignment]
     resize(sparse.parameter, values)

@@ -104,10 +104,11 @@ class SparseNetwork:
         """What a criterion sees of layer ``index``; shadow weights, where there are any, take the place of the weights."""
         layer = self.layers[index]
         sparse = self.of(layer)
+        kind: Callable[..., LayerView]
         if sparse.is_compact:
             shown, kind = torch.ones(sparse.support.nnz, dtype=torch.bool), partial(CompactView, support=sparse.support)
         else:
-            shown, kind = self.mask(layer) if mask is None else mask, partial(LayerView)
+            shown, kind = self.mask(layer) if mask is None else mask, LayerView
         beside = None if self.trained is None else self.trained.side
         return kind(
             name=layer.name,

@@ -41,7 +41,7 @@ class CompactView(LayerView):
         return self.support
 
     @property
-    def numel(self) -> int:  # type: ignore[override]
+    def numel(self) -> int:
         """Number of positions."""
         return self._support.numel
 

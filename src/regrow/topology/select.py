@@ -75,8 +75,8 @@ def at_random(count: int, among: Any, source: torch.Generator) -> Any:
         return Marks(among.shape, among.pick(ranks))
     chosen = torch.zeros_like(among, memory_format=torch.contiguous_format)
     candidates = positions(among)
-    ranks = draws.choice(len(candidates), count, replace=False, shuffle=False)
-    chosen.view(-1)[candidates[torch.from_numpy(ranks).to(candidates.device)]] = True
+    drawn = torch.from_numpy(draws.choice(len(candidates), count, replace=False, shuffle=False))
+    chosen.view(-1)[candidates[drawn.to(candidates.device)]] = True
     return chosen
 
 
