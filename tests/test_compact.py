@@ -183,7 +183,7 @@ def test_methods_with_dense_parts_are_refused_by_name(method):
         ({"growth": "momentum-neuron"}, "output unit"),
         ({"redistribute": lambda layer: 1.0}, "per_weight"),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
 )
 def test_what_cannot_be_compact_is_refused_with_the_remedy(arguments, said):
     with pytest.raises((ConfigurationError, UnsupportedError), match=said):
