@@ -152,7 +152,7 @@ def _verdict(arm: SparseArm) -> Verdict:
 
 def _order(arm: SparseArm, verdict: Verdict) -> list[str]:
     """The layers in order of execution, as far as it was recorded."""
-    recorded = [cost.name for cost in verdict.times if cost.kind == "layer"]
+    recorded = [times.name for times in verdict.times if times.kind == "layer"]
     return recorded or [layer.name for layer in arm.handle.network.layers]
 
 
