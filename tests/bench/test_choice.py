@@ -67,7 +67,6 @@ def test_a_row_says_what_auto_chose_and_what_stood_beside_it(figures, count, mon
     assert len(row.milliseconds) == 4
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_decisions_do_not_share_timings(monkeypatch):
     stopwatch = Stopwatch(*SPARSE_WINS)
     monkeypatch.setattr(measure, "milliseconds", stopwatch)
