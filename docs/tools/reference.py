@@ -18,7 +18,7 @@ import regrow
 PAGES: dict[str, tuple[str, str, list[str]]] = {
     "sparsify": ("One line", "regrow", ["sparsify", "handle_of", "list_methods"]),
     "handle": ("The handle", "regrow", ["Handle"]),
-    "ship": ("After training", "regrow", ["freeze", "save", "load"]),
+    "ship": ("After training", "regrow", ["freeze", "save", "load", "compact_form"]),
     "scope": ("Which layers", "regrow", ["Scope"]),
     "method": (
         "Methods",

@@ -114,8 +114,7 @@ def sparsify(
         >>> sparsify(net, optimizer, density=0.25, steps=100, update_every=10).nonzeros
         8
     """
-    if not isinstance(model, nn.Module):
-        raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    _check_model(model)
     recipe = _recipe(method, options, prune, redistribute, grow)
     counts = {"steps": steps, "update_every": update_every, "steps_per_epoch": steps_per_epoch}
     _check_numbers(density, window_tolerance, seed, window_stride=window_stride, **counts)
@@ -138,7 +137,6 @@ def sparsify(
         start=start,
         storage=storage,
     )
-    check_storage(model, settings, layers, execution, costs)
     _check_together(settings, model, inner, layers, calibration, costs, execution)
     handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group), held_supports(settings, layers))
     try:
@@ -146,6 +144,11 @@ def sparsify(
     except BaseException:
         handle.detach()
         raise
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
 
 
 def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> Handle:
@@ -184,6 +187,7 @@ def _check_together(
     _check_calibration(settings.method, calibration)
     _check_schedule(settings)
     check_execution(execution)
+    check_storage(model, settings, layers, execution, costs)
     check_weighting(settings, optimizer, layers, execution)
     if settings.method.fits is not None:
         settings.method.fits(unwrap(model), layers)

@@ -15,11 +15,13 @@ NAMES = [
     "Redistribute",
     "Scope",
     "When",
+    "compact_form",
     "freeze",
     "handle_of",
     "list_methods",
     "load",
     "needs",
+    "per_weight",
     "register",
     "save",
     "sparsify",
@@ -33,7 +35,7 @@ HANDLE = [
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",
     "window_tolerance", "window_stride", "momentum", "prune", "redistribute", "grow", "calibration", "samples", "costs",
-    "macs", "milliseconds", "execution", "native_step",
+    "macs", "milliseconds", "execution", "native_step", "storage",
     "process_group", "start", "options",
 ]  # fmt: skip
 

@@ -38,9 +38,9 @@ def test_validation_is_the_tail_of_the_training_set():
 
 
 def _order(samples, seed):
-    from regrow.data.plan import EpochPlan
+    from regrow.data.epoch import Epoch
 
-    return EpochPlan(samples, samples, seed=seed).order()
+    return Epoch(samples, samples, seed=seed).order()
 
 
 def test_training_is_shuffled_and_evaluation_is_not():
