@@ -9,6 +9,7 @@ from regrow.execution import available
 from regrow.execution.kernels.pattern import Geometry, Plans
 from regrow.memory import PARTS, account, readable
 from regrow.passing import saved_bytes
+from regrow.support import Support
 
 needs_kernels = pytest.mark.skipif(not available(), reason="the native kernels are not built here")
 SIZES = (20 * 30, 30 * 10)
@@ -88,7 +89,7 @@ def test_lists_are_as_large_as_the_library_says():
     mask = torch.rand(30, 20, generator=torch.Generator().manual_seed(0)) < 0.1
     plans, bytes_of = Plans(), []
     for dtype in (torch.float32, torch.float64):
-        bytes_of.append(plans.of(mask, Geometry(), False, 1, 1, dtype).nbytes)
+        bytes_of.append(plans.of(Support(mask), Geometry(), False, 1, 1, dtype).nbytes)
     entries = int(mask.sum())
     assert all(count >= 8 * entries for count in bytes_of), "where and which weight, 4 bytes each"
     assert plans.nbytes == sum(bytes_of)

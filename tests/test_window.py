@@ -117,13 +117,13 @@ def test_resume_inside_and_outside_the_window_is_bit_identical(at):
 def test_share_of_steps_inside_windows(arguments, expected):
     options = {"steps": 60, "update_every": 6, "optimizer": lambda m: sgd(m, momentum=0.78), **arguments}
     _, _, handle = sparse_run(**options)
-    assert handle.window.share(0) == pytest.approx(expected)
+    assert handle.window.fraction(0) == pytest.approx(expected)
 
 
 def test_no_share_after_the_last_update():
     model, optimizer, handle = sparse_run(steps=12, update_every=6, window_tolerance=0)
     openings(handle, model, optimizer, 7)
-    assert handle.window.share(handle.step) == 0.0
+    assert handle.window.fraction(handle.step) == 0.0
 
 
 def test_every_so_many_steps_of_the_window_count_back_from_the_update():
@@ -135,7 +135,7 @@ def test_every_so_many_steps_of_the_window_count_back_from_the_update():
     # mu = 0.9 and a tolerance of a half: seven steps, of which the first, fourth and seventh count.
     once = [False, False, False, True, False, False, True, False, False, True]
     assert needed == once + once
-    assert handle.window.share(0) == pytest.approx(0.3)
+    assert handle.window.fraction(0) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("make", [sgd, lambda model: torch.optim.Adam(model.parameters(), lr=0.01)])
