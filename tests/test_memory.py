@@ -93,7 +93,7 @@ def test_lists_are_as_large_as_the_library_says():
     entries = int(mask.sum())
     assert all(count >= 8 * entries for count in bytes_of), "where and which weight, 4 bytes each"
     assert plans.nbytes == sum(bytes_of)
-    more = plans.of(~mask, Geometry(), True, 1, 1, torch.float32).nbytes
+    more = plans.of(Support(~mask), Geometry(), True, 1, 1, torch.float32).nbytes
     assert more - bytes_of[0] >= 8 * (600 - 2 * entries)
 
 
