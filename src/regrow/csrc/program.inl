@@ -103,7 +103,9 @@ REGROW_INLINE void pixel_run(const T* in, const Tap<T>* tap, const Tap<T>* end, 
 // Numbers [first, first + count) of the input's numbering of pixels, at their places in the output, with what is added there.
 template <class T>
 REGROW_INLINE void place_pixels(const Task<T>& s, const T* from, int64_t first, int64_t count, T* out, const T* other) {
-  for (int64_t row = first / s.in.pitch; row < s.out.rows; row++) {
+  // Where the padding is larger than the kernel, rows of the output are longer than the input's: the row before may end in here.
+  const int64_t top = first < s.out.cols ? 0 : (first - s.out.cols) / s.in.pitch + 1;
+  for (int64_t row = top; row < s.out.rows; row++) {
     const int64_t start = row * s.in.pitch, low = first > start ? first : start;
     const int64_t high = first + count < start + s.out.cols ? first + count : start + s.out.cols;
     if (low >= first + count) return;
