@@ -17,8 +17,8 @@ from regrow.errors import ConfigurationError
 from tests.support.training import assert_sparse, batches, bits, loss_of, sgd, small_net, sparse_run, train
 
 PUBLIC = [
-    "Grow", "Handle", "LayerView", "Method", "Prune", "Redistribute", "Scope", "When", "freeze", "handle_of", "list_methods", "load",
-    "needs", "register", "save", "sparsify",
+    "Grow", "Handle", "LayerView", "Method", "Prune", "Redistribute", "Scope", "When", "compact_form", "freeze", "handle_of",
+    "list_methods", "load", "needs", "per_weight", "register", "save", "sparsify",
 ]  # fmt: skip
 NAMES = [
     "sparse-momentum", "set", "dsr", "deep-r", "soft-deep-r", "snip", "static", "dense", "rigl", "snfs-erk", "itop", "granet",
