@@ -246,7 +246,7 @@ void scale_channels(const Task<T>& s, T* arena, Range channels) {
   }
 }
 
-// Maps into one plane per residue of the stride, padded with the zeros that are there; one sample.
+// Maps into one plane per residue of the stride, padded with zeros, as another tensor may have lain there; one sample.
 template <class T>
 void split_channels(const Task<T>& s, T* arena, Range channels) {
   const int phases = s.phase_rows * s.phase_cols;
@@ -255,11 +255,11 @@ void split_channels(const Task<T>& s, T* arena, Range channels) {
       T* out = arena + s.out.base + (c * phases + phase) * s.out.plane;
       for (int r = 0; r < s.out.rows; r++) {
         const int row = r * s.stride_rows + phase / s.phase_cols - s.pad_top;
-        if (row < 0 || row >= s.in.rows) continue;
-        const T* in = arena + s.in.base + c * s.in.plane + int64_t(row) * s.in.pitch;
+        const bool inside = row >= 0 && row < s.in.rows;
+        const T* in = arena + s.in.base + c * s.in.plane + int64_t(inside ? row : 0) * s.in.pitch;
         for (int q = 0; q < s.out.cols; q++) {
           const int col = q * s.stride_cols + phase % s.phase_cols - s.pad_left;
-          if (col >= 0 && col < s.in.cols) out[int64_t(r) * s.out.pitch + q] = in[col];
+          out[int64_t(r) * s.out.pitch + q] = inside && col >= 0 && col < s.in.cols ? in[col] : T(0);
         }
       }
     }
