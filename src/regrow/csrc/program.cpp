@@ -145,7 +145,8 @@ void Program<T>::place_all(const std::vector<const ProgramStep<T>*>& sources) {
     auto& spare = free_places[key(p, within[tensor])];
     int64_t start = size_;
     if (spare.empty()) {
-      size_ = rounded_up(size_ + p.plane * p.channels + within[tensor], lanes_);
+      // Vectors of pixels end up to a vector beyond the last gap, where nobody else may write.
+      size_ = rounded_up(size_ + p.plane * p.channels + within[tensor] + lanes_, lanes_);
     } else {
       start = spare.back();
       spare.pop_back();
