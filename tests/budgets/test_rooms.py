@@ -15,7 +15,8 @@ def files(folder):
 
 
 def rooms():
-    folders = [SOURCES, *(path for path in SOURCES.rglob("*") if path.is_dir() and path.name != "__pycache__")]
+    made = {"__pycache__", "build"}
+    folders = [SOURCES, *(p for p in SOURCES.rglob("*") if p.is_dir() and not made & set(p.relative_to(SOURCES).parts))]
     return [folder for folder in folders if len(files(folder)) > MOST]
 
 
