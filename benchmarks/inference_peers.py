@@ -55,7 +55,9 @@ class Worker:
     def end(self) -> None:
         """No more calls."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
+        self.process.stdout.close()
         self.process.wait(10)
 
 
@@ -82,7 +84,9 @@ class Peers:
                     self.running.append(worker)
                     found[title] = worker
                     self.versions[title] = worker.about
-                elif name not in self.told:
+                    continue
+                worker.end()
+                if name not in self.told:
                     self.told.add(name)
                     self.console.print(f"{title} is left out: {worker.about or 'it ended'}", highlight=False)
         return found
