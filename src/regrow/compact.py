@@ -49,15 +49,6 @@ class CompactParameter(SparseParameter):
         """Whether the parameter holds present weights only."""
         return True
 
-    @property
-    def mask(self) -> Tensor:
-        """Which weights exist, as a bool tensor: made anew."""
-        return self._support.mask
-
-    @mask.setter
-    def mask(self, mask: Tensor) -> None:
-        self.take_mask(mask)
-
     def take_mask(self, mask: Tensor | Marks) -> None:
         """Other positions from outside a topology update: values come from weights loaded before, or stay where they are."""
         self.replace_support(Support(mask if isinstance(mask, Marks) else Marks(mask.shape, positions(mask))))
