@@ -11,7 +11,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint native-test cross-test test test-deep soak demo bench docs wheel clean
+.PHONY: help setup lint native-test cross-test clang-test test test-deep soak demo bench docs wheel clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ native-test:  ## the kernels' own test program, also under address, undefined-be
 
 cross-test:  ## the same for 64-bit ARM under an emulator (Debian: g++-aarch64-linux-gnu, qemu-user)
 	$(MAKE) --no-print-directory -j2 -C src/regrow/csrc/tests cross
+
+clang-test:  ## the same for this machine, built by clang
+	$(MAKE) --no-print-directory -j2 -C src/regrow/csrc/tests CXX=clang++ BUILD=build/clang plain
 
 test: lint native-test  ## style and type checks and all fast tests
 	$(PYTEST) -m "not deep"

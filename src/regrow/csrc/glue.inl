@@ -164,10 +164,10 @@ void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* i
     T* d = dx + c * size;
     int64_t i = 0;
     if (training) {
-      for (; i + kLanes<T> <= size; i += kLanes<T>) loose(d + i) = (passed(i) - b - (loose(xc + i) - m) * k) * a;
+      for (; i + kLanes<T> <= size; i += kLanes<T>) put(d + i, (passed(i) - b - (loose(xc + i) - m) * k) * a);
       for (; i < size; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
     } else {  // x has no part in it: a NaN or infinity there must not reach the gradient
-      for (; i + kLanes<T> <= size; i += kLanes<T>) loose(d + i) = passed(i) * a;
+      for (; i + kLanes<T> <= size; i += kLanes<T>) put(d + i, passed(i) * a);
       for (; i < size; i++) d[i] = passed_one(i) * a;
     }
   }

@@ -29,7 +29,7 @@ void load_few_images(const ImageBatch<T>& b, int64_t n, int64_t count) {
       const uint8_t* from = b.images + b.order[n + k] * size + i;
       T* to = b.samples_innermost ? block + k * kLanes<T> : b.y + (n + k) * size + i;
       if (width == kLanes<T>)
-        loose(to) = normalised<T>(widened<T>(from), b.scale[c], b.shift[c]);
+        put(to, normalised<T>(widened<T>(from), b.scale[c], b.shift[c]));
       else
         for (int64_t j = 0; j < width; j++) to[j] = normalised<T>(Vec<T>{} + T(from[j]), b.scale[c], b.shift[c])[0];
     }

@@ -1,5 +1,5 @@
 // AVX-512: 16 lanes, 32 registers. (gcc 12 warns of values in its own headers.)
-// flags x86_64: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -Wno-uninitialized -Wno-maybe-uninitialized
+// flags x86_64: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -Wno-unknown-warning-option -Wno-uninitialized -Wno-maybe-uninitialized
 #include "kernels.h"
 
 #ifdef __AVX512F__

@@ -151,10 +151,10 @@ void unpack(const T* sums, size_t strip_size, const Stencil& s, T* y, int64_t la
             if (streams)
               stream<T>(to + v, at(from + v));
             else
-              loose(to + v) = at(from + v);
+              put(to + v, at(from + v));
           }
         int n = 0;
-        for (; n + kLanes<T> <= rest; n += kLanes<T>) loose(to + n) = at(from + n);
+        for (; n + kLanes<T> <= rest; n += kLanes<T>) put(to + n, at(from + n));
         for (; n < rest; n++) to[n] = from[n];
       }
 }

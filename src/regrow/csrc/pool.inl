@@ -80,8 +80,9 @@ void max_pool(const Pool& s, const T* x, T* y, uint8_t* winner, int64_t lanes, i
               most = dead ? Vec<T>{} : most;
               tap = dead ? Taps<T>{} + kNobody : tap;
             }
-            loose(best + n) = most;
-            *reinterpret_cast<Bytes<T>*>(where + n) = __builtin_convertvector(tap, Bytes<T>);
+            put(best + n, most);
+            const Bytes<T> narrow = __builtin_convertvector(tap, Bytes<T>);
+            __builtin_memcpy(where + n, &narrow, sizeof(narrow));
           },
           [&](int64_t n) {
             best[n] = from[in + w.at[0] + n], where[n] = w.tap[0];
@@ -122,8 +123,8 @@ void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, 
           lanes,
           [&](int64_t n) {
             const Vec<T> value = loose(grad + n);
-            const Taps<T> tap = __builtin_convertvector(*reinterpret_cast<const Bytes<T>*>(where + n), Taps<T>);
-            for (int t = 0; t < w.count; t++) loose(to + (in + w.at[t] + n)) = tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{};
+            const Taps<T> tap = __builtin_convertvector(copied<Bytes<T>>(where + n), Taps<T>);
+            for (int t = 0; t < w.count; t++) put(to + (in + w.at[t] + n), tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{});
           },
           [&](int64_t n) {
             for (int t = 0; t < w.count; t++) to[in + w.at[t] + n] = where[n] == w.tap[t] ? grad[n] : T(0);

@@ -211,7 +211,7 @@ REGROW_INLINE typename Pixel<T, Samples>::Value pooled(const Task<T>& s, const T
   for (int64_t r = rows.begin; r < rows.end; r += s.dilation_rows)
     for (int64_t c = cols.begin; c < cols.end; c += s.dilation_cols) {
       const Value v = Pixel<T, Samples>::get(plane + (r * s.in.pitch + c) * step);
-      most = (most >= v) | (most != most) ? most : v;  // NaN stays
+      most = ((most >= v) | (most != most)) ? most : v;  // NaN stays
     }
   return most;
 }

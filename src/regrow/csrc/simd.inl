@@ -17,31 +17,35 @@ struct Simd;
 template <>
 struct Simd<float> {
   typedef float Vec __attribute__((vector_size(kVectorBytes), may_alias));
-  typedef float Loose __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
   typedef int32_t Integers __attribute__((vector_size(kVectorBytes), may_alias));
-  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4), aligned(1), may_alias));
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));
 };
 template <>
 struct Simd<double> {
   typedef double Vec __attribute__((vector_size(kVectorBytes), may_alias));
-  typedef double Loose __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
   typedef int64_t Integers __attribute__((vector_size(kVectorBytes), may_alias));
-  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 8), aligned(1), may_alias));
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 8)));
 };
 
 template <class T>
 using Vec = typename Simd<T>::Vec;
-template <class T>
-using Loose = typename Simd<T>::Loose;
 
 template <class T>
 REGROW_INLINE const Vec<T>& at(const T* p) { return *reinterpret_cast<const Vec<T>*>(p); }
 template <class T>
 REGROW_INLINE Vec<T>& at(T* p) { return *reinterpret_cast<Vec<T>*>(p); }
+
+// From and to any address. A copy, as clang forgets a typedef's alignment inside templates.
+template <class V, class T>
+REGROW_INLINE V copied(const T* from) {
+  V v;
+  __builtin_memcpy(&v, from, sizeof(V));
+  return v;
+}
 template <class T>
-REGROW_INLINE const Loose<T>& loose(const T* p) { return *reinterpret_cast<const Loose<T>*>(p); }
+REGROW_INLINE Vec<T> loose(const T* from) { return copied<Vec<T>>(from); }
 template <class T>
-REGROW_INLINE Loose<T>& loose(T* p) { return *reinterpret_cast<Loose<T>*>(p); }
+REGROW_INLINE void put(T* to, const Vec<T>& v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
 // The same number in every lane.
 template <class T>

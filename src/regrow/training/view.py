@@ -15,7 +15,6 @@ from rich.text import Text
 
 from regrow.config import Config, to_toml
 from regrow.errors import MissingPackageError
-from regrow.execution import available
 from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
 from regrow.training.folder import RunFolder
@@ -84,7 +83,7 @@ class PlainView:
         self.console.print(table)
         if run.step > run.began_at:
             self._say(f"{result['images_per_second']:,.0f} images/s (median), {result['execution']} execution")
-        self._say(next_steps(self.folder, result))
+        self._say(next_steps(self.folder))
 
     def close(self) -> None:
         """Nothing to close."""
@@ -93,17 +92,14 @@ class PlainView:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def next_steps(folder: Path, result: dict[str, Any]) -> str:
+def next_steps(folder: Path) -> str:
     """Where a finished run lies, and what to do with it."""
-    lines = [
-        f"the run is in {folder}; next:",
-        f"  regrow report {folder}    # one HTML page",
-        f"  regrow evaluate {folder}",
-        f"  regrow export {folder} --to model.safetensors",
-    ]
-    if result["execution"] == "masked" and result["density"] < 1 and available():
-        lines.append("  --execution auto    # may be faster: dense or sparse kernels, layer by layer, as measured")
-    return "\n".join(lines)
+    return (
+        f"the run is in {folder}; next:\n"
+        f"  regrow report {folder}    # one HTML page\n"
+        f"  regrow evaluate {folder}\n"
+        f"  regrow export {folder} --to model.safetensors"
+    )
 
 
 def update_lines(record: Record, width: int) -> list[str]:
