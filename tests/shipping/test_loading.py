@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -194,3 +196,10 @@ def test_shipping_page_runs_as_printed(tmp_path, monkeypatch):
         exec(compile(code, "snippet", "exec"), namespace)
     assert (tmp_path / "net.safetensors").is_file()
     assert namespace["answers"].shape == (1, 10)
+
+
+def test_whoever_loads_a_network_does_not_wait_for_torch_compile():
+    """Its import takes longer than all that a first answer needs."""
+    code = "import sys, regrow.shipping.loading; print(*({'torch', 'torch._dynamo', 'sympy', 'matplotlib'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["torch"]

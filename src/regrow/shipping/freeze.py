@@ -82,15 +82,19 @@ def freeze(model: nn.Module, masks: Mapping[str, Tensor], example: Tensor | None
         masks: of its sparse weights, by parameter name.
         example: one input (a batch of one sample), by which shapes are known, so that more can be folded, and the result is checked.
     """
-    return freeze_in_place(plain_copy(model), masks, example)
+    copied = plain_copy(model)
+    _apply(copied, masks)
+    return freeze_in_place(copied, masks, example)
 
 
 @torch.no_grad()
 def freeze_in_place(
     model: nn.Module, masks: Mapping[str, Tensor], example: Tensor | None = None, check: bool = True
 ) -> Frozen:
-    """As :func:`freeze`, of a network in evaluation mode that nobody else needs; without ``check`` the example only tells shapes."""
-    _apply(model, masks)
+    """As :func:`freeze`, of a network in evaluation mode that nobody else needs, its missing weights zero already.
+
+    Without ``check`` the example only tells shapes.
+    """
     wanted = None if example is None or not check else model(example)
     graph, untraced = _traced(model, masks, example, wanted)
     if graph is None:

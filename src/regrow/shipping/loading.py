@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from regrow.errors import ConfigurationError
-from regrow.handle import Handle
 from regrow.scope import unwrap
 from regrow.shipping import architecture as architectures
 from regrow.shipping import file
 from regrow.shipping.freeze import freeze_in_place
 from regrow.shipping.graph import plain_copy
+
+if TYPE_CHECKING:
+    from regrow.handle import Handle
 
 
 def save(
@@ -39,7 +41,7 @@ def save(
         values: `float32`, `bfloat16` or `float16`, for matrices.
         about: more facts, plain values; `input_shape` (one sample) lets more be folded when the file is loaded.
     """
-    if isinstance(model, Handle):
+    if not isinstance(model, nn.Module):
         masks = {sparse.name: sparse.mask for sparse in model.parameters} if masks is None else masks
         model = model.model
     if masks is None:

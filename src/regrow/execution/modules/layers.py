@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regrow.errors import StateError, UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
 from regrow.execution.kernels import native, ops  # noqa: F401  (registers the operators)
-from regrow.execution.kernels.compact import CompactFunction, WholeGradient, Witness
+from regrow.execution.kernels.compact import WholeGradient, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
@@ -293,9 +293,11 @@ class Execution:
         function = InputsFirstFunction if self._inputs_first else SparseFunction
         return function.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
-    @torch.compiler.disable
     def _compute_compact(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return CompactFunction.apply(x, weight, bias, self.pattern, self.witness)
+        # At the first use: whoever never stores compactly need not wait for all of torch.compile to be imported.
+        from regrow.execution.kernels.uncompiled import compact_product
+
+        return compact_product(x, weight, bias, self.pattern, self.witness)
 
     @property
     def witness(self) -> Witness | None:
