@@ -66,12 +66,14 @@ class CompactParameter(SparseParameter):
 
     def nonzeros(self) -> Marks:
         """Where weights are not zero."""
-        return Marks(self.shape, self._support.positions[self.parameter.data != 0])
+        known, values = self.unplaced() or (self._support.positions, self.parameter.data)
+        return Marks(self.shape, known[values != 0])
 
     def adopt_weight(self) -> None:
         """Zeros are about to be missing: optimizer state of them goes."""
+        kept = self.nonzeros().positions
         for name, slot in shaped_slots(self.optimizer, self.parameter).items():
-            self.state()[name] = slot[self.parameter.data != 0]
+            self.state()[name] = placed(slot, self._support.positions, kept)
 
     def put(self, support: Support, values: Tensor) -> None:
         """Take a support and the weights in it."""
@@ -93,9 +95,15 @@ class CompactParameter(SparseParameter):
         known, values = self.loaded
         return int((values[~among(self._support.positions, known)] != 0).count_nonzero())
 
+    def unplaced(self) -> Loaded | None:
+        """Weights that were loaded and do not fit the mask, all of them; those that do fit have been placed."""
+        if self.loaded is not None and not self.misfit():
+            self.loaded = None
+        return self.loaded
+
     def outside(self) -> int:
-        """None is stored."""
-        return 0
+        """None is stored, but some may be waiting for their masks."""
+        return 0 if self.unplaced() is None else self.misfit()
 
     @property
     def is_clean(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copy
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from regrow.errors import StateError
-from regrow.marks import positions
+from regrow.execution.kernels import native
+from regrow.marks import Marks, positions
 from regrow.support import Support
 
 _compact_form = contextvars.ContextVar("compact form", default=False)
@@ -41,30 +43,77 @@ def compact_form() -> Iterator[None]:
         _compact_form.reset(token)
 
 
+class Lent:
+    """Dense-shaped weights that were made for reading, as long as somebody has them: one that was written to is noticed.
+
+    What is kept of each shares torch's count of writes, and no memory.
+    """
+
+    def __init__(self) -> None:
+        self._counts: list[tuple[Tensor, weakref.ref[Tensor]]] = []
+
+    def add(self, dense: Tensor) -> None:
+        """Remember one; torch does not count writes where programs are recorded, transformed or for inference alone."""
+        if dense.is_inference() or native.transformed() or torch.jit.is_tracing() or torch.compiler.is_compiling():
+            return
+        count = dense.detach()
+        count.data = count.new_empty(0)
+        self._drop_dead()
+        self._counts.append((count, weakref.ref(dense)))
+
+    def refuse_written(self, where: str) -> None:
+        """Refuse to go on with a write that was lost."""
+        if any(count._version for count, _ in self._counts):
+            self._counts.clear()
+            raise StateError(
+                f"{where}its weight was written to, which changes nothing: it is stored compact, and module.weight is made for reading. "
+                "Load weights (model.load_state_dict), or write before sparsify"
+            )
+        self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        self._counts = [(count, dense) for count, dense in self._counts if count._version or dense() is not None]
+
+
 class CompactLayer(nn.Module):
     """Mixin: a sparse layer with a compact weight."""
 
     @property
     def weight(self) -> Tensor:
-        """The dense-shaped weight, as a function of the present entries; writing into it changes nothing."""
-        values, support = self._parameters["weight"], self._support
-        assert values is not None
-        dense = values.new_zeros(support.numel)
-        return dense.scatter(0, support.positions, values).view(support.shape)
+        """The dense-shaped weight, as a function of the present entries. It is made for reading: the next pass refuses if it was written to.
+
+        Weights that were loaded before their masks are shown as they were loaded.
+        """
+        dense = self._dense()
+        self.__dict__["_regrow_execution"].lent.add(dense)
+        return dense
+
+    def _dense(self) -> Tensor:
+        support, values = self._stored()
+        return values.new_zeros(support.numel).scatter(0, support.positions, values).view(support.shape)
 
     @property
     def _support(self) -> Support:
         return self.__dict__["_regrow_execution"].pattern.support
 
+    def _stored(self) -> tuple[Support, Tensor]:
+        """Which weights exist, and their values."""
+        values = self._parameters["weight"]
+        assert values is not None
+        waiting = self.__dict__["_regrow_execution"].unplaced()
+        if waiting is None:
+            return self._support, values
+        known, loaded = waiting
+        return Support(Marks(self._support.shape, known)), loaded.to(values.dtype)
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        key, values = f"{prefix}weight", self._parameters["weight"]
-        assert values is not None
-        if not _compact_form.get() and self._support.numel < _TOO_LARGE:
-            destination[key] = self.weight if keep_vars else self.weight.detach()
+        key, (support, values) = f"{prefix}weight", self._stored()
+        if not _compact_form.get() and support.numel < _TOO_LARGE:
+            destination[key] = self._dense() if keep_vars else self._dense().detach()
             return
-        rows, columns = self._support.lists
-        parts = (values.detach(), columns, rows, torch.tensor(list(self._support.shape)))
+        rows, columns = support.lists
+        parts = (values.detach(), columns, rows, torch.tensor(list(support.shape)))
         del destination[key]
         destination.update({f"{key}.{part}": tensor for part, tensor in zip(_PARTS, parts, strict=True)})
 
@@ -96,7 +145,7 @@ class CompactLayer(nn.Module):
         twin: nn.Module = nn.Module.__new__(kind)
         memo[id(self)] = twin
         if not together:
-            memo[id(parameter)] = nn.Parameter(self.weight.detach().clone(), parameter.requires_grad)
+            memo[id(parameter)] = nn.Parameter(self._dense().detach(), parameter.requires_grad)
         kept = {key: value for key, value in self.__dict__.items() if together or key != "_regrow_execution"}
         twin.__dict__.update(copy.deepcopy(kept, memo))
         return twin

@@ -21,7 +21,7 @@ from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 from regrow.execution.modules import compact
-from regrow.execution.modules.compact import CompactLayer
+from regrow.execution.modules.compact import CompactLayer, Lent
 from regrow.marks import among, placed
 from regrow.scope import inputs_first, is_inputs_first
 from regrow.support import Support
@@ -206,6 +206,7 @@ class Owner(Protocol):
     """Who keeps the masks of a weight in compact storage."""
 
     def take_loaded(self, known: Tensor, values: Tensor) -> Tensor: ...  # noqa: D102
+    def unplaced(self) -> tuple[Tensor, Tensor] | None: ...  # noqa: D102
     def witness(self, whole: WholeGradient) -> None: ...  # noqa: D102
 
 
@@ -225,6 +226,7 @@ class Execution:
         self.name: str | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
+        self.lent = Lent()
         self._inputs_first = inputs_first(type(module)) is not None
 
     def take_weight(self) -> None:
@@ -249,6 +251,11 @@ class Execution:
             raise StateError(f"{self._where()}{int((~held).sum())} loaded weights lie outside its mask")
         return placed(values, known, self.pattern.support.positions)
 
+    def unplaced(self) -> tuple[Tensor, Tensor] | None:
+        """Positions and values of weights that were loaded and wait for their masks."""
+        owner = None if self.owner is None else self.owner()
+        return None if owner is None else owner.unplaced()
+
     def _take(self, pattern: SparsePattern) -> None:
         self.pattern = pattern
         # At hand for torch.compile, which cannot trace how they are made.
@@ -271,6 +278,7 @@ class Execution:
             return False
         if torch.compiler.is_compiling():
             return True
+        self.lent.refuse_written(self._where())
         return not native.transformed() and (self.fits is None or self.fits())
 
     def dense_gradient(self, on: bool) -> None:
@@ -326,11 +334,11 @@ class Execution:
 
     def __getstate__(self) -> dict[str, object]:
         """Pickled under a handle, a layer computes dense when it is read: nobody compares its weights with its support there."""
-        state = {key: value for key, value in self.__dict__.items() if key not in ("operands", "fits", "owner")}
+        state = {key: value for key, value in self.__dict__.items() if key not in ("operands", "fits", "owner", "lent")}
         return {**state, "live": self.live and self.fits is None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, fits=None, owner=None)
+        self.__dict__.update(state, fits=None, owner=None, lent=Lent())
         self._take(self.pattern)
 
     def detach(self) -> None:
