@@ -1,6 +1,7 @@
 """How models start: trained weights kept, masks taken along, and nothing destroyed without a word."""
 
 import copy
+import functools
 import math
 import warnings
 
@@ -265,7 +266,39 @@ def test_states_of_other_criteria_costs_and_distributions_are_refused():
     dear = run(cost_power=1.0, costs={"0": 1.0, "2": 2.0, "4": 3.0}).state_dict()
     with pytest.raises(StateError, match="the saved run has costs = "):
         run(cost_power=1.0, costs={"0": 1.0, "2": 2.0, "4": 4.0}).load_state_dict(dear)
+    with pytest.raises(StateError, match="the saved run has costs = None"):
+        run(costs={"0": 1.0, "2": 2.0, "4": 3.0}).load_state_dict(plain)
     run(cost_power=1.0, costs={"0": 1.0, "2": 2.0, "4": 3.0}).load_state_dict(dear)
+
+
+def _power(layer, exponent=1.0):
+    return layer.weight.abs() ** exponent
+
+
+def _default(number):
+    return lambda layer, exponent=number: layer.weight.abs() ** exponent
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        lambda number: functools.partial(_power, exponent=number),
+        lambda number: lambda layer: _power(layer, number),
+        _default,
+    ],
+    ids=["partial", "closure", "default"],
+)
+def test_states_of_criteria_with_other_numbers_are_refused(criterion):
+    kept = []
+
+    def run(number):
+        model = small_net()
+        kept.append(sgd(model))
+        return regrow.sparsify(model, kept[-1], density=0.3, steps=40, update_every=4, prune=criterion(number))
+
+    run(1.0).load_state_dict(run(1.0).state_dict())
+    with pytest.raises(StateError, match="the saved run has prune = "):
+        run(2.0).load_state_dict(run(1.0).state_dict())
 
 
 def test_the_error_of_another_optimizer_says_what_keeps_the_masks():

@@ -80,19 +80,32 @@ def _plain(value: Any) -> Any:
 
 def _function(function: Any) -> dict[str, str]:
     """A function's name and a checksum of its code, which holds for one version of Python."""
-    inner = function.func if isinstance(function, functools.partial) else function
+    given: tuple[Any, ...] = ()
+    inner = function
+    if isinstance(function, functools.partial):
+        inner, given = function.func, (function.args, function.keywords)
     name = f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
-    return {"name": name, "code": "" if code is None else _checksum(code, inner), "python": _PYTHON}
+    return {"name": name, "code": "" if code is None else _checksum(code, inner, given), "python": _PYTHON}
 
 
-def _checksum(code: CodeType, function: Any) -> str:
+def _checksum(code: CodeType, function: Any, given: tuple[Any, ...]) -> str:
+    """Of code and of the numbers and words that it was given: by closure, as defaults, by ``functools.partial``."""
     digest = hashlib.blake2b(digest_size=8)
     _add(digest, code)
     for cell in getattr(function, "__closure__", None) or ():
         if isinstance(cell.cell_contents, (int, float, str, tuple)):
             digest.update(repr(cell.cell_contents).encode())
+    for values in (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None), *given):
+        if values:
+            digest.update(repr(_told(values)).encode())
     return digest.hexdigest()
+
+
+def _told(values: Any) -> list[Any]:
+    """What of some values reads the same in another process."""
+    named = sorted(values.items()) if isinstance(values, Mapping) else list(enumerate(values))
+    return [(key, value) for key, value in named if isinstance(value, (int, float, str, tuple, type(None)))]
 
 
 def _add(digest: Any, code: CodeType) -> None:

@@ -105,9 +105,26 @@ def test_python_m_regrow():
     assert (done.returncode, done.stdout) == (0, f"regrow {regrow.__version__}\n")
 
 
+INTERRUPTED = """
+import sys
+class Finger:
+    def find_spec(self, name, *rest):
+        if name == "regrow.errors":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finger())
+from regrow.__main__ import main
+raise SystemExit(main())
+"""
+
+
+def test_ctrl_c_while_commands_are_imported_is_one_line():
+    done = python("-c", INTERRUPTED)
+    assert (done.returncode, done.stderr) == (130, "regrow: interrupted\n")
+
+
 def test_entry_point_and_version_agree_with_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"regrow": "regrow.cli.main:main"}
+    assert project["scripts"] == {"regrow": "regrow.__main__:main"}
     assert project["version"] == regrow.__version__
 
 
@@ -217,8 +234,9 @@ def test_a_reader_that_goes_away_is_no_error():
         (MemoryError("Unable to allocate 4 TiB"), "regrow methods: Unable to allocate 4 TiB"),
         (
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-            "regrow methods: [enforce",
+            "regrow methods: out of memory: [enforce",
         ),
+        (RuntimeError("could not create a primitive"), "regrow methods: out of memory: could not create a primitive"),
     ],
 )
 def test_without_memory_there_is_one_line(error, line, monkeypatch, capsys):

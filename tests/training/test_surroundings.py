@@ -88,5 +88,6 @@ def test_a_checkpoint_that_may_not_be_read_stops_a_run_and_is_kept(open_folder):
     os.waitpid(child, 0)
     with os.fdopen(reading) as answer:
         said = answer.read()
-    assert said.startswith("StateError") and "step-00000002 cannot be opened (Permission denied)" in said
+    assert said.startswith("StateError")
+    assert "step-00000002 cannot be opened (Permission denied)" in said
     assert len(checkpoints.paths()) == 2

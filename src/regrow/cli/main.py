@@ -12,12 +12,14 @@ from importlib import import_module
 from typing import TextIO
 
 from regrow import __version__
+from regrow.__main__ import INTERRUPTED
 from regrow.amx import keep_off_traps
 from regrow.cli.configured import separate
 from regrow.errors import RegrowError, RegrowWarning, unknown
 
-INTERRUPTED = 130
 UNREAD = 141
+# torch and its oneDNN have no kind of error of their own for what they cannot allocate on a CPU.
+_NO_MEMORY = ("can't allocate memory", "could not create a primitive")
 COMMANDS: dict[str, str] = {
     "demo": "dense and sparse side by side on handwritten digits, in two minutes",
     "train": "train a network; the same command again resumes",
@@ -104,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_users(error):
             raise
         text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split()) or "out of memory"
+        text = f"out of memory: {text}" if _lacks_memory(error) else text
         print(f"regrow {command}: {text}", file=sys.stderr)
         return error.status if isinstance(error, RegrowError) else 2
 
@@ -137,5 +140,8 @@ def _is_users(error: Exception) -> bool:
     """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback."""
     if isinstance(error, OSError):
         return error.filename is not None
-    # torch has no kind of error of its own for what it cannot allocate on a CPU.
-    return isinstance(error, (RegrowError, MemoryError)) or "can't allocate memory" in str(error)
+    return isinstance(error, (RegrowError, MemoryError)) or _lacks_memory(error)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    return type(error) is RuntimeError and any(words in str(error) for words in _NO_MEMORY)

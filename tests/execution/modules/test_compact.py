@@ -19,7 +19,15 @@ def sparse_network(seed, density=0.3):
     model = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     handle = regrow.sparsify(
-        model, optimizer, "set", density=density, steps=40, update_every=4, execution="sparse", storage="compact", seed=seed
+        model,
+        optimizer,
+        "set",
+        density=density,
+        steps=40,
+        update_every=4,
+        execution="sparse",
+        storage="compact",
+        seed=seed,
     )
     return model, optimizer, handle
 
@@ -43,7 +51,7 @@ def outside():
 
 def test_loaded_weights_are_computed_with_whole_before_their_masks_come():
     other, _ = trained()
-    model, optimizer, handle = sparse_network(0)
+    model, optimizer, _ = sparse_network(0)
     model.load_state_dict(other.state_dict())
     with outside():
         answers = model(INPUTS)
@@ -87,7 +95,8 @@ def test_masks_that_come_after_a_pass_bring_the_loaded_weights():
 
 
 @pytest.mark.parametrize(
-    "write", [nn.init.kaiming_normal_, lambda weight: weight.detach().zero_(), lambda weight: weight.detach()[0].mul_(2)]
+    "write",
+    [nn.init.kaiming_normal_, lambda weight: weight.detach().zero_(), lambda weight: weight.detach()[0].mul_(2)],
 )
 def test_a_write_to_the_weight_is_refused_by_the_next_pass(write):
     model, _, _ = sparse_network(0)

@@ -80,7 +80,7 @@ class CompactLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The dense-shaped weight, as a function of the present entries. It is made for reading: the next pass refuses if it was written to.
+        """The dense-shaped weight, as a function of the present entries. It is made for reading: after a write the next pass refuses.
 
         Weights that were loaded before their masks are shown as they were loaded.
         """
