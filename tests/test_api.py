@@ -200,3 +200,12 @@ def test_the_same_arguments_give_the_same_run():
     for model, optimizer, _ in runs:
         train(model, optimizer, batches(9))
     assert torch.equal(bits(runs[0][2]), bits(runs[1][2]))
+
+
+def test_a_model_on_the_meta_device_is_refused_by_name():
+    model = nn.Linear(4, 3, device="meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(
+        ConfigurationError, match=r"weight is on the meta device and holds no numbers.*regrow\.nn\.materialise"
+    ):
+        regrow.sparsify(model, optimizer, density=0.5, steps=4, update_every=2)

@@ -128,6 +128,8 @@ def test_unknown_override_names_the_nearest(key, nearest):
     ("values", "nearest"),
     [
         ({"epcohs": 3}, "epochs"),
+        ({"denisty": 0.1}, "density"),
+        ({"lr": 0.1}, "lr"),
         ({"sparse": {"densty": 0.1}}, "sparse.density"),
         ({"optimiser": {"lr": 0.1}}, "optimizer"),
         ({"sprase": {"density": 0.1}}, "sparse"),
@@ -262,3 +264,7 @@ def test_files_that_are_no_configurations(tmp_path):
         (tmp_path / "a.toml").write_bytes(content)
         with pytest.raises(ConfigurationError, match=message):
             read_toml(tmp_path / "a.toml")
+
+
+def test_a_key_outside_its_section_is_told_where_it_belongs():
+    assert error(from_dict, {"density": 0.1}).endswith("did you mean 'density' in the section [sparse]?")

@@ -37,6 +37,7 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"density": 0.001}, "budget of 0 weights does not fit 3 layers.*raise the density"),
         ({"method": "rigel"}, "unknown method 'rigel': did you mean 'rigl'"),
         ({"method": "sparse_momentum"}, "did you mean 'sparse-momentum'"),
+        ({"method": "RigL"}, "did you mean 'rigl'"),
         ({"method": None}, "method must be a name or a regrow.Method, got None"),
         ({"prune_ratee": 0.3}, "unknown option of method 'sparse-momentum' 'prune_ratee': did you mean 'prune_rate'"),
         ({"sparsity": 0.9}, "give density = 1 - sparsity"),

@@ -149,6 +149,11 @@ def sparsify(
 def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    empty = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
+    if empty is not None:
+        raise ConfigurationError(
+            f"{empty} is on the meta device and holds no numbers: build the model without it, or regrow.nn.materialise(model, density=...)"
+        )
 
 
 def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> Handle:

@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from regrow.advice import refuse_device, refuse_percentage
 from regrow.arguments import Sparse as Sparse
-from regrow.errors import ConfigurationError, unknown
+from regrow.errors import ConfigurationError, nearest, unknown
 from regrow.ranges import check_values, value_at
 
 _LARGEST = 1 << 20
@@ -299,6 +299,12 @@ def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
 def _unknown_key(path: str, value: Any, valid: list[str]) -> ConfigurationError:
     if isinstance(value, Mapping) and "." not in path:
         return unknown("section", path, [*_sections(), "model_options"])
+    leaves = {inner.rsplit(".", 1)[-1]: inner for inner in valid}
+    if "." not in path and (near := nearest(path, leaves)) and "." in leaves[near]:
+        section = leaves[near].split(".", 1)[0]
+        return ConfigurationError(
+            f"unknown configuration key {path!r}: did you mean {near!r} in the section [{section}]?"
+        )
     return unknown("configuration key", path, valid)
 
 

@@ -89,8 +89,20 @@ def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationErro
     options = sorted(set(valid))
     if not options:
         return ConfigurationError(f"unknown {what} {given!r}: there is none to choose from")
-    near = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
-    if not near:
+    near = nearest(str(given), options)
+    if near is None:
         return ConfigurationError(f"unknown {what} {given!r}. Valid: {', '.join(options)}")
     listed = f" Valid: {', '.join(options)}" if len(options) <= _LISTED else ""
-    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near[0]!r}?{listed}")
+    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near!r}?{listed}")
+
+
+def nearest(given: str, options: Iterable[str]) -> str | None:
+    """The option that is spelt most alike, capitals aside; None where none is near.
+
+    Example:
+        >>> nearest("SET", ["rigl", "set"]), nearest("adam", ["rigl", "set"])
+        ('set', None)
+    """
+    spelt = {option.lower(): option for option in options}
+    near = difflib.get_close_matches(given.lower(), spelt, n=1, cutoff=_NEAR)
+    return spelt[near[0]] if near else None

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = sorted((Path(__file__).parents[2] / "src" / "regrow").rglob("*.py"))
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "regrow").rglob("*.py"))
+BESIDES = [
+    path for folder in ("tests", "benchmarks", "examples", "docs") for path in sorted((ROOT / folder).rglob("*.py"))
+]
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 
 
@@ -34,6 +38,13 @@ def test_file_is_short(path):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_functions_are_short(path):
     long = {f.name: code_lines(f) for f in functions(path) if code_lines(f) > LONGEST_FUNCTION}
+    assert not long
+
+
+def test_functions_besides_are_short_too():
+    """Tests, benchmarks, examples and tools."""
+    assert len(BESIDES) > 200
+    long = {(path.name, f.name) for path in BESIDES for f in functions(path) if code_lines(f) > LONGEST_FUNCTION}
     assert not long
 
 

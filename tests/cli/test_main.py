@@ -265,6 +265,11 @@ def test_other_errors_keep_their_traceback(monkeypatch):
         ("train demo --device cuda", "--device is no key: a run takes the GPU where torch finds one"),
         ("train demo --gpu 0", "CUDA_VISIBLE_DEVICES= in front of the command keeps it on the CPU"),
         ("train demo --start magnitud --show", "unknown sparse.start 'magnitud': did you mean 'magnitude'?"),
+        ("train demo --method SET --show", "unknown method 'SET': did you mean 'set'?"),
+        (
+            "infer nowhere.safetensors",
+            "nowhere.safetensors: no such file; write one with regrow export RUN --to nowhere.safetensors",
+        ),
     ],
 )
 def test_what_newcomers_type_is_explained_in_one_line(line, said, capsys):
@@ -287,3 +292,13 @@ def test_help_lists_the_keys_by_group(capsys):
     text = capsys.readouterr().out
     for group, key in (("  run\n", "epochs=100"), ("  [optimizer]\n", "lr=0.1"), ("  [sparse]\n", "density=0.05")):
         assert key in text.split(group)[1].split("  [")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [("help", "COMMAND"), ("help report", "usage: regrow report"), ("version", regrow.__version__)]
+)
+def test_help_and_version_work_as_words(line, shown, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 0
+    assert shown in capsys.readouterr().out

@@ -178,3 +178,14 @@ def test_class_folders_without_parts_are_training_data(tmp_path):
     assert (len(train), len(held), train.class_names) == (30, 3, ("ant", "bee", "cat"))
     with pytest.raises(DataError, match=r"has no 'test' folder.*--test-split val"):
         data.load(tmp_path, "test", image_size=32)
+
+
+@pytest.mark.parametrize("parts", [["train", "val"], [""]])
+def test_tiff_is_refused_rather_than_left_out(tmp_path, parts):
+    fill(tmp_path, parts)
+    for number in range(2):
+        Image.fromarray(np.ones((4, 4), np.float32)).save(tmp_path / parts[0] / "bee" / f"float{number}.tif")
+    with pytest.raises(
+        DataError, match=r"bee/float0\.tif: TIFF is not read, and 2 such files are in this class; save them as PNG"
+    ):
+        data.load(tmp_path, "train")

@@ -1,6 +1,7 @@
 """The exploration record."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -73,3 +74,29 @@ def test_a_packed_bomb_is_refused(monkeypatch):
     monkeypatch.setattr("regrow.topology.journal._LARGEST_JOURNAL", 1000)
     with pytest.raises(StateError, match="larger than any journal"):
         unpack_records(pack_records(journal(20)))
+
+
+def test_a_printed_journal_is_a_table():
+    layer = {
+        "before": 3,
+        "removed": 2,
+        "grown": 1,
+        "regrown_at_once": 0,
+        "after": 2,
+        "density": 0.5,
+        "momentum_share": None,
+    }
+    distances = {"distance_to_start": 0.0, "distance_to_previous": 0.0, "ever_active": 1.0}
+    row = {
+        "update": 0,
+        "step": 30,
+        "prune_rate": 0.2,
+        "budget": 2,
+        "density": 0.5,
+        "layers": [{"layer": "fc1", **layer, **distances}],
+    }
+    journal = unpack_records([row])
+    lines = str(journal).splitlines()
+    assert lines[0].strip() == "1 topology updates"
+    assert re.findall(r"[\w.%]+", lines[4]) == ["0", "30", "0.200", "fc1", "2", "1", "50.00%"]
+    assert journal[0].step == 30

@@ -74,6 +74,8 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options of a command, with the overrides of a configuration where it takes one."""
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        if arguments[0] in ("help", "version"):
+            return parse([f"--{arguments[0]}"] if len(arguments) == 1 else [*arguments[1:], "--help"])
         raise unknown("command", arguments[0], COMMANDS)
     parser = build_parser()
     overrides: dict[str, str] = {}

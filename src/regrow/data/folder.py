@@ -72,7 +72,12 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> Listing:
     labels: list[int] = []
     for name in present:
         with os.scandir(folder / name) as entries:
-            found = [e for e in entries if os.path.splitext(e.name)[1].lower() in images.SUFFIXES]
+            named = [(os.path.splitext(entry.name)[1].lower(), entry) for entry in entries]
+        if refused := [entry.path for suffix, entry in named if suffix in images.REFUSED]:
+            raise DataError(
+                f"{min(refused)}: TIFF is not read, and {len(refused)} such files are in this class; save them as PNG"
+            )
+        found = [entry for suffix, entry in named if suffix in images.SUFFIXES]
         if odd := [e.path for e in found if not os.path.isfile(e.path)]:
             raise DataError(f"{min(odd)}: is no regular file (a pipe, a folder or a broken link); remove it")
         files = sorted(e.path for e in found)
@@ -92,7 +97,7 @@ def training_folder(root: Path) -> Path:
 def holds_classes(folder: Path) -> bool:
     """Whether a folder has folders with images in them: classes without parts."""
     return folder.is_dir() and any(
-        path.suffix.lower() in images.SUFFIXES for path in folder.glob("[!.]*/*") if path.is_file()
+        path.suffix.lower() in images.SUFFIXES | images.REFUSED for path in folder.glob("[!.]*/*") if path.is_file()
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 Box = tuple[float, float, float, float]
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm"))
+# Images too, and often in floating point or 32 bits, which have no scale: to leave them out unsaid would train on a part of the data.
+REFUSED = frozenset((".tif", ".tiff"))
 
 ATTEMPTS = 10
 DRAWS = 4 * ATTEMPTS + 1

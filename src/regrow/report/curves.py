@@ -176,6 +176,6 @@ def throughput(files: RunFiles) -> str:
         axes.plot(x, y, color=ACCENT, marker="o" if len(x) <= _FEW else None, markersize=3)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: big_number(value))
-        axes.set_title("Images per second, training steps alone")
+        axes.set_title("Images per second")
         _steps_axis(axes)
         return to_svg(figure, "throughput", "Images per second of training steps alone")

@@ -110,10 +110,10 @@ def sizes(shot: Snapshot) -> str:
 
 
 def measured(files: RunFiles) -> str:
-    """What the clock said: the whole of the logged time, and training steps alone."""
+    """What the clock said: the whole of the logged time, and the rate of training steps alone."""
     note = html.paragraph(
-        "Wall time on the machine below up to the last logged row. Whole run: evaluation, checkpoints and the first step included. "
-        "Training steps alone: none of these, as in the figure; executions are compared by this rate."
+        "Wall time on the machine below up to the last logged row. Training time includes evaluation, checkpoints and the first step; "
+        "images per second, here and in the figure, are those of training steps alone."
     )
     if not files.speed:
         return _panel("Measured", "", note, html.notice("No times were logged yet."))
@@ -122,9 +122,7 @@ def measured(files: RunFiles) -> str:
     rates = [row["images_per_second"] for row in files.speed]
     pairs = [
         ("training time", f"{duration(seconds)} for {steps:,} steps, {images:,} images"),
-        ("images per second, whole run", number(images / seconds)),
-        ("milliseconds per step, whole run", number(1000 * seconds / steps)),
-        ("images per second, training steps alone", f"{number(median(rates))}, median of {len(rates)} rows"),
+        ("images per second", f"{number(median(rates))}, median of {len(rates)} rows"),
     ]
     return _panel("Measured", "", note, html.facts(pairs + _traffic(files)), html.drawing(curves.throughput(files)))
 

@@ -27,6 +27,10 @@ def infer(options: argparse.Namespace) -> str:
     """Two lines: accuracy, then times of calls."""
     if options.batch < 1:
         raise ConfigurationError(f"--batch must be at least 1, got {options.batch}")
+    if not options.model.is_file():
+        raise ConfigurationError(
+            f"{options.model}: no such file; write one with regrow export RUN --to {options.model.stem}.safetensors"
+        )
     use_threads(options.threads or 0)
     dataset = _dataset(file.read(options.model).about.get("data"), options)
     start = time.perf_counter()

@@ -16,7 +16,7 @@ from torch import Tensor
 from regrow import gaps
 from regrow.errors import StateError
 from regrow.marks import Marks, count_of, positions
-from regrow.text import as_html
+from regrow.text import as_html, as_text
 from regrow.topology.view import LayerView
 
 _LARGEST_JOURNAL = 1 << 30
@@ -65,7 +65,7 @@ class Record:
 
 
 class Journal(list[Record]):
-    """The records, and a table in notebooks and on terminals."""
+    """The records, and a table when printed or shown in a notebook."""
 
     def __rich__(self) -> Any:
         """One line per update and layer."""
@@ -80,6 +80,10 @@ class Journal(list[Record]):
                 moment = str(record.update), f"{record.step:,}", f"{record.prune_rate:.3f}"
                 table.add_row(*moment, escape(row.layer), f"{row.removed:,}", f"{row.grown:,}", f"{row.density:.2%}")
         return table
+
+    def __str__(self) -> str:
+        """The table as plain text."""
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         return as_html(self.__rich__())
