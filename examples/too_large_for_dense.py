@@ -10,11 +10,14 @@ dense size is ever made: not the mask, not the gradient, not the optimizer's sta
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import resource
 import time
+from collections.abc import Iterator
 
 import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import nn
 
 import regrow
@@ -23,6 +26,7 @@ from regrow.nn import SparseLinear
 
 PER_UNIT = 22  # connections that each unit of both layers brings
 PIXELS, CLASSES = 784, 10
+STEP, LAST_STEP = 0.01, 1.0  # learning rates; the last layer's is shared out among its inputs
 
 
 def layer(inputs: int, outputs: int, seed: int) -> nn.Linear:
@@ -36,7 +40,7 @@ def layer(inputs: int, outputs: int, seed: int) -> nn.Linear:
     return made
 
 
-def network(units: int) -> nn.Module:
+def network(units: int) -> nn.Sequential:
     """Three hidden layers; the last weights are few, and stay dense."""
     torch.manual_seed(0)
     hidden = [layer(PIXELS if k == 0 else units, units, seed=k) for k in range(3)]
@@ -56,46 +60,77 @@ def gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def main() -> None:
-    """Build, train, report."""
+def optimizer_of(model: nn.Sequential) -> torch.optim.Optimizer:
+    """SGD whose steps of the last layer shrink with its inputs: so many move each output at once."""
+    *sparse, last = model
+    few = [parameter for module in sparse for parameter in module.parameters()]
+    groups = [{"params": few}, {"params": last.parameters(), "lr": LAST_STEP / last.in_features}]
+    return torch.optim.SGD(groups, lr=STEP, momentum=0.9)
+
+
+def steps_of(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator, count: int) -> Iterator[float]:
+    """Train, and tell the loss of each step."""
+    for images, labels in itertools.islice(batches, count):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=600_000, help="of each hidden layer")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=0, help="end after so many, without the test error")
+    parser.add_argument(
+        "--update-every", type=int, default=0, help="steps between topology updates (default: five in all)"
+    )
     parser.add_argument("--data", default="mnist", help="mnist, or synthetic data of the same form")
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    """Build, train, report."""
+    options = arguments()
     train = data.load(options.data, "train")
     began = time.monotonic()
     model = network(options.units)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = optimizer_of(model)
     per_epoch = train.steps_per_epoch(options.batch)
     steps = options.steps or options.epochs * per_epoch
     handle = regrow.sparsify(
         model, optimizer, "set", execution="sparse", storage="compact", scope=regrow.Scope(dense=("@last",)),
-        steps=steps, update_every=max(1, steps // 5),
+        steps=steps, update_every=options.update_every or max(1, steps // 5),
     )  # fmt: skip
     print(f"{handle}; built in {time.monotonic() - began:.0f} s, {gigabytes():.1f} GB", flush=True)
 
-    seconds: list[float] = []
-    for epoch in range(options.epochs):
-        for images, labels in train.batches(epoch, options.batch):
-            if handle.step == steps:
-                break
-            now = time.monotonic()
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
-            seconds.append(time.monotonic() - now)
+    batches = itertools.chain.from_iterable(train.batches(epoch, options.batch) for epoch in itertools.count())
+    seconds, updating = [], 0.0
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, TimeRemainingColumn()) as bar:
+        task = bar.add_task("", total=steps)
+        now, updates = time.monotonic(), 0
+        for loss in steps_of(model, optimizer, batches, steps):
+            last, now = now, time.monotonic()
+            if handle.updates > updates:
+                updates, updating = handle.updates, updating + now - last
+            else:
+                seconds.append(now - last)
+            bar.update(task, advance=1, description=f"loss {loss:.3f}, {now - last:.1f} s, {gigabytes():.1f} GB")
             if handle.step % max(1, steps // 20) == 0:
-                print(
-                    f"step {handle.step}: loss {loss.item():.3f}, {seconds[-1]:.1f} s, {gigabytes():.1f} GB", flush=True
-                )
+                bar.console.print(f"step {handle.step}: loss {loss:.3f}, {now - last:.1f} s, {gigabytes():.1f} GB")
     usual = sorted(seconds)[len(seconds) // 2]
     print(f"{usual:.2f} s per step of {options.batch} images (median): {usual * per_epoch / 60:.1f} min per epoch")
-    print(f"{handle.updates} topology updates, at most {gigabytes():.2f} GB")
+    print(f"{updates} topology updates, {updating / max(1, updates) - usual:.1f} s each; at most {gigabytes():.2f} GB")
     if not options.steps:
         print(f"test error {error(model, data.load(options.data, 'test'), options.batch):.2%}")
 

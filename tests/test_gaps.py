@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from regrow.errors import StateError
+from regrow.execution.kernels import native
 from regrow.gaps import decode, encode
+
+
+@pytest.fixture(params=["native", "numpy"], autouse=True)
+def way(request, monkeypatch):
+    """With native code, and without."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "available", lambda: False)
+    elif not native.available():
+        pytest.skip("the native kernels are not built here")
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 20_000, 2**31 + 5, 2**40])
@@ -33,3 +43,10 @@ def test_a_byte_each_where_gaps_are_short():
 def test_damage_is_refused(code):
     with pytest.raises(StateError, match="saved positions"):
         decode(torch.tensor(code, dtype=torch.uint8), 4)
+
+
+def test_both_ways_write_the_same_bytes(monkeypatch):
+    positions = torch.tensor([0, 1, 200, 20_000, 2**40])
+    coded = encode(positions)
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert torch.equal(coded, encode(positions))

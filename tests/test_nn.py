@@ -34,6 +34,33 @@ def test_a_layer_computes_as_its_dense_weight_says():
     assert isinstance(layer, nn.Linear)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "density"), [(3000, 50, 2e-3), (70_001, 9, 5e-4), (7, 70_001, 5e-4), (400, 300, 0.6)]
+)
+def test_thin_and_large_layers_have_the_gradients_of_dense_ones(inputs, outputs, density):
+    layer = SparseLinear(inputs, outputs, density, dtype=torch.float64)
+    x = torch.randn(5, inputs, dtype=torch.float64, requires_grad=True)
+    weight, bias = (p.detach().clone().requires_grad_() for p in (layer.weight, layer.bias))
+    twin = x.detach().clone().requires_grad_()
+    y, expected = layer(x), nn.functional.linear(twin, weight, bias)
+    torch.testing.assert_close(y, expected)
+    grad = torch.randn_like(y)
+    y.backward(grad)
+    expected.backward(grad)
+    torch.testing.assert_close(x.grad, twin.grad)
+    torch.testing.assert_close(layer.bias.grad, bias.grad)
+    torch.testing.assert_close(layer._parameters["weight"].grad, weight.grad[weight != 0])
+
+
+def test_its_weight_is_found_by_name_and_refused_where_it_is_too_large():
+    model = nn.Sequential(SparseLinear(20, 12, density=0.3))
+    assert torch.equal(model.get_parameter("0.weight"), model[0].weight)
+    assert model.get_parameter("0.weight").shape == (12, 20)
+    large = SparseLinear(50_000, 50_000, density=1e-8)
+    with pytest.raises(UnsupportedError, match="too large to be shown dense"):
+        _ = large.weight
+
+
 def test_without_a_handle_it_trains_with_its_own_mask():
     layer = SparseLinear(20, 12, density=0.3)
     before = layer.weight.detach() != 0

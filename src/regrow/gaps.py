@@ -5,14 +5,18 @@ At 5% density that is little more than a byte per weight, however large the laye
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from regrow.errors import StateError
+from regrow.execution.kernels import native
 
 _BITS = 7
 _MOST_BYTES = 9
+_OUTSIDE = "saved positions lie outside their layer: the state is damaged"
 
 
 def encode(positions: Tensor) -> Tensor:
@@ -22,6 +26,8 @@ def encode(positions: Tensor) -> Tensor:
         >>> encode(torch.tensor([0, 1, 200])).tolist()
         [0, 0, 198, 1]
     """
+    if native.available():
+        return _encoded(positions.contiguous())
     gaps = np.diff(positions.numpy(), prepend=-1) - 1
     lengths = np.ones(len(gaps), dtype=np.int64)
     for more in range(1, _MOST_BYTES):
@@ -44,6 +50,8 @@ def decode(coded: Tensor, limit: int) -> Tensor:
     last = np.flatnonzero(bytes_ < 128)
     if len(bytes_) and (not len(last) or last[-1] != len(bytes_) - 1):
         raise StateError("saved positions are cut off: the state is damaged")
+    if native.available():
+        return _decoded(coded.contiguous(), len(last), limit)
     starts = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
     lengths = last - starts + 1
     if len(lengths) and lengths.max() > _MOST_BYTES:
@@ -54,5 +62,21 @@ def decode(coded: Tensor, limit: int) -> Tensor:
         gaps[which] |= (bytes_[starts[which] + byte].astype(np.int64) & 127) << (_BITS * byte)
     found = np.cumsum(gaps + 1) - 1
     if len(found) and (gaps.min() < 0 or gaps.max() >= limit or found[-1] >= limit or found.min() < 0):
-        raise StateError("saved positions lie outside their layer: the state is damaged")
+        raise StateError(_OUTSIDE)
     return torch.from_numpy(found)
+
+
+def _encoded(positions: Tensor) -> Tensor:
+    size = ctypes.c_int64()
+    native.call("encode_gaps", torch.float32, positions, len(positions), None, ctypes.addressof(size))
+    coded = torch.empty(size.value, dtype=torch.uint8)
+    native.call("encode_gaps", torch.float32, positions, len(positions), coded, ctypes.addressof(size))
+    return coded
+
+
+def _decoded(coded: Tensor, count: int, limit: int) -> Tensor:
+    found, whole = torch.empty(count, dtype=torch.int64), ctypes.c_int64()
+    native.call("decode_gaps", torch.float32, coded, len(coded), limit, found, ctypes.addressof(whole))
+    if not whole.value:
+        raise StateError(_OUTSIDE)
+    return found

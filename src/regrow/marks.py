@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from regrow.execution.kernels import native
 
 
 class Marks:
@@ -71,22 +75,47 @@ class Marks:
 
 def among(listed: Tensor, positions: Tensor) -> Tensor:
     """Which of some positions are in an ascending list."""
-    if not len(listed):
-        return torch.zeros(len(positions), dtype=torch.bool)
-    places = torch.searchsorted(listed, positions).clamp_(max=len(listed) - 1)
-    return listed[places] == positions
+    return places(listed, positions) >= 0
 
 
 def placed(values: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
     """The values at the wanted positions, of those known at ascending ones; zero where none is known."""
     found = values.new_zeros(len(wanted))
-    hit = among(known, wanted)
-    found[hit] = values[torch.searchsorted(known, wanted[hit])]
+    where = places(known, wanted)
+    hit = where >= 0
+    found[hit] = values[where[hit]]
+    return found
+
+
+def places(listed: Tensor, wanted: Tensor) -> Tensor:
+    """The index of each wanted position in an ascending list; -1 where it is not in it.
+
+    Example:
+        >>> places(torch.tensor([2, 5, 7]), torch.tensor([5, 6])).tolist()
+        [1, -1]
+    """
+    if not len(listed):
+        return torch.full((len(wanted),), -1)
+    if not native.available():
+        found = torch.searchsorted(listed, wanted).clamp_(max=len(listed) - 1)
+        return torch.where(listed[found] == wanted, found, -1)
+    listed, wanted = _plain(listed), _plain(wanted)
+    found = torch.empty_like(wanted)
+    native.call("find_places", torch.float32, listed, len(listed), wanted, len(wanted), found)
     return found
 
 
 def _union(a: Tensor, b: Tensor) -> Tensor:
-    return torch.cat([a, b[~among(a, b)]]).sort().values
+    if not native.available():
+        return torch.cat([a, b[~among(a, b)]]).sort().values
+    a, b, count = _plain(a), _plain(b), ctypes.c_int64()
+    both = torch.empty(len(a) + len(b), dtype=torch.int64)
+    native.call("unite", torch.float32, a, len(a), b, len(b), both, ctypes.addressof(count))
+    return both[: count.value] if count.value == len(both) else both[: count.value].clone()
+
+
+def _plain(listed: Tensor) -> Tensor:
+    return listed.to(torch.int64).contiguous()
 
 
 def positions(marks: Tensor) -> Tensor:

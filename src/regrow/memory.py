@@ -3,7 +3,8 @@
 weights, gradients   of the parameters, as they are stored; shadow weights and side parameters of a method
 optimizer            its state of each parameter
 lists                what kernels keep of a mask: native plans (as the library counts them), positions, bits
-masks                the mask itself, the first one and the ever-present ones, what a method remembers
+masks                what says which weights exist: a mask, or rows and columns in compact storage
+history              the first mask and the ever-present one, what a method remembers
 evidence             gradients of missing weights, collected in growth windows
 activations          what a forward pass keeps for its backward pass, measured with an example batch
 
@@ -52,6 +53,7 @@ class LayerMemory:
     optimizer: int
     lists: int
     masks: int
+    history: int
     evidence: int
     dense: int
 
@@ -61,7 +63,7 @@ class LayerMemory:
         return sum(getattr(self, part) for part in PARTS)
 
 
-PARTS = ("weights", "gradients", "optimizer", "lists", "masks", "evidence")
+PARTS = ("weights", "gradients", "optimizer", "lists", "masks", "history", "evidence")
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,12 @@ class _Ledger:
         gradients = self._or("gradients", self.count(parameter.grad, *lent), weights if trained else 0)
         state = self.optimizer.state.get(parameter, {})
         optimizer = self._or("optimizer", self.count(state), self.slots * weights if trained else 0)
-        lists, masks = (0, 0) if sparse is None else self._marks(sparse, layers)
+        lists, masks, history = (0, 0, 0) if sparse is None else self._marks(sparse, layers)
         weights += 0 if sparse is None else self.count(sparse.theta, *self._side(layers))
         evidence = 0 if sparse is None else self.count(sparse.incoming, sparse.moments)
         dense = shape.numel() * parameter.element_size() * (2 + self.slots if trained else 1)
         present = shape.numel() if sparse is None else sparse.support.nnz
-        parts = (weights, gradients, optimizer, lists, masks, evidence)
+        parts = (weights, gradients, optimizer, lists, masks, history, evidence)
         return LayerMemory(name, tuple(shape), sparse is not None, present, *parts, dense)
 
     def _layers(self, sparse: SparseParameter | None) -> list[tuple[int, Layer]]:
@@ -227,18 +229,18 @@ class _Ledger:
             self.predicted[part] = None
         return found or expected
 
-    def _marks(self, sparse: SparseParameter, layers: list[tuple[int, Layer]]) -> tuple[int, int]:
-        """Bytes of the kernels' lists, and of masks with all that a method remembers."""
+    def _marks(self, sparse: SparseParameter, layers: list[tuple[int, Layer]]) -> tuple[int, int, int]:
+        """Bytes of the kernels' lists, of masks, and of what was before them."""
         network = self.network
         assert network is not None, "a sparse parameter belongs to a network"
         supports = [sparse.support, *([] if sparse.reach is None else [sparse.reach])]
         masks = sum(self.count(*_own(support)) for support in supports)
         lists = sum(self._derived(support) for support in supports)
-        for index, _ in layers:
-            masks += self.count(network.start_masks[index], network.ever_masks[index], network.layer_memory[index])
+        kept = ((network.start_masks[i], network.ever_masks[i], network.layer_memory[i]) for i, _ in layers)
+        history = self.count(*kept)
         for execution in filter(None, (execution_of(layer.module) for _, layer in layers)):
             lists += self.count(execution.pattern.kept)
-        return lists, masks
+        return lists, masks, history
 
     def _side(self, layers: list[tuple[int, Layer]]) -> list[object]:
         """What a method trains beside the weights of these layers."""

@@ -168,7 +168,8 @@ class SparseNetwork:
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self._replace(zip(self.layers, masks, strict=True))
-        self.start_masks, self.ever_masks = self._coded(masks), self._coded(masks)
+        self.start_masks = self._coded(masks)
+        self.ever_masks = list(self.start_masks)  # codes are replaced, never written into
         if self.trained is not None:
             self.trained.start()
         self._prepare()
@@ -181,7 +182,8 @@ class SparseNetwork:
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
         self.ranks.agree(own, "at the start")
-        self.start_masks, self.ever_masks = self._coded(own), self._coded(own)
+        self.start_masks = self._coded(own)
+        self.ever_masks = list(self.start_masks)
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
@@ -195,7 +197,8 @@ class SparseNetwork:
             sparse.take_mask(masks[sparse.name])
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
-        self.start_masks, self.ever_masks = self._coded(own), self._coded(own)
+        self.start_masks = self._coded(own)
+        self.ever_masks = list(self.start_masks)
         self._prepare()
         self._masks_changed()
 

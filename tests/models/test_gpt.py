@@ -15,6 +15,8 @@ def test_sizes_are_the_published_ones():
         characters = models.create("gpt-10m")
     assert sum(p.numel() for p in small.parameters()) == 124_439_808  # Hugging Face's gpt2, head tied
     assert sum(p.numel() for p in characters.blocks.parameters()) == pytest.approx(10.6e6, rel=0.01)
+    assert characters.tokens.weight.shape == (65, 384)
+    assert characters.positions.weight.shape == (256, 384)
 
 
 def test_a_token_sees_none_behind_it():

@@ -82,6 +82,21 @@ def bench_memory(
         console.print(footprint.line(row), highlight=False, soft_wrap=True)
 
 
+def bench_wide(repeats: int, threads: int, path: str | None) -> None:
+    """A layer that is better not dense; the allocator is tuned alike for both arms."""
+    from regrow.bench import wide
+
+    wide.refuse_small_machine()
+    use_threads(threads)
+    about = {**describe(), "buffers_kept": keep_buffers(), "instruction_set": native.instruction_set()}
+    content: dict[str, Any] = {"machine": about, "repeats": repeats, "rows": []}
+    _store(path, content)
+    found = wide.measure(repeats=repeats)
+    content["rows"].append(found.record())
+    _store(path, content)
+    Console().print(found.line(), highlight=False, soft_wrap=True)
+
+
 def _infer(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:
     from regrow.bench import infer
 

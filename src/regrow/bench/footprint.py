@@ -16,6 +16,15 @@ MODELS: tuple[tuple[str, float | None], ...] = (("vgg16-d", 0.05), ("lenet300", 
 """What is measured unless told otherwise; a GPT has 30% of its attention and 10% of its feed-forward weights."""
 BATCH = {"gpt-10m": 8, "gpt2-small": 4}
 _BATCH = 128
+_TRAINED = ("weights", "gradients")
+SUMS = {
+    "positions": (*_TRAINED, "masks"),
+    "lists": (*_TRAINED, "masks", "lists"),
+    "optimizer_positions": (*_TRAINED, "optimizer", "masks"),
+    "optimizer_lists": (*_TRAINED, "optimizer", "masks", "lists"),
+}
+"""Parts whose sum is compared with dense: weights and gradients with the indices that say where they are; with all lists of kernels; both
+with the optimizer's state. History and evidence are apart."""
 ARMS = {"dense": "dense channels_last", "masked": "masked", "sparse": "sparse"}
 
 
@@ -33,11 +42,8 @@ def rows(
                 raise StateError("this system does not tell the memory of a process (/proc/self/status): use Linux")
             row = _row(found)
             dense = dense or row
-            ratios = {
-                "peak_ratio": row["peak"] / dense["peak"],
-                "state_ratio": row["state"] / dense["state"],
-                "counted_ratio": row["counted"] / dense["counted"],
-            }
+            ratios = {f"{part}_ratio": row[part] / dense[part] for part in ("peak", "state", "counted")}
+            ratios |= {f"{name}_ratio": _sum(row, parts) / _sum(dense, parts) for name, parts in SUMS.items()}
             about = {"model": model, "density": source.density, "masks": source.source, "batch": arm["batch"]}
             yield {**about, "arm": name, **row, **ratios}
 
@@ -45,6 +51,10 @@ def rows(
 def _arms(storages: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     yield from ((name, {"name": arm}) for name, arm in ARMS.items())
     yield from ((storage, {"name": "sparse", "storage": storage}) for storage in storages if storage != STORAGES[0])
+
+
+def _sum(row: dict[str, Any], parts: Sequence[str]) -> int:
+    return sum(row[part] for part in parts)
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +70,9 @@ def line(row: dict[str, Any]) -> str:
     from regrow.memory import readable
 
     parts = ", ".join(f"{part} {readable(row[part])}" for part in (*PARTS, "activations"))
+    shares = [f"{row[f'{name}_ratio']:.1%}" for name in SUMS]
+    sizes = (f"{name} {readable(row[name])} ({row[f'{name}_ratio']:.2f} of dense)" for name in ("counted", "peak"))
     return (
-        f"{row['model']} {row['density']:.1%} {row['arm']}: {parts}; counted {readable(row['counted'])} "
-        f"({row['counted_ratio']:.2f} of dense), peak {readable(row['peak'])} ({row['peak_ratio']:.2f} of dense)"
+        f"{row['model']} {row['density']:.1%} {row['arm']}: {parts}; {', '.join(sizes)}; of dense weights and gradients {shares[0]} with "
+        f"positions, {shares[1]} with lists; with optimizer state {shares[2]} and {shares[3]}"
     )

@@ -7,6 +7,7 @@ regrow bench train --model vgg16-d --masks runs/vgg16-d-...      real masks, wit
 regrow bench auto --model vgg16-d --density 0.05,0.3              its choice against every mix that differs in one chain
 regrow bench infer --model vgg16-d --density 0.05,0.1 --batch 1,64    frozen networks: ours, torch eager and compiled
 regrow bench memory --json memory.json                           bytes of a step, counted and measured: dense, masked, sparse
+regrow bench wide --json wide.json                               768 inputs, 670,000 outputs, 4.2%: compact beside dense
 regrow bench plot layers.json train.json --out docs/speed-up.png
 """
 
@@ -22,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
     parser.add_argument(
         "what",
-        choices=("layers", "train", "auto", "infer", "memory", "plot"),
-        help="layers, training steps, what `auto` chooses, inference, memory, or a picture",
+        choices=("layers", "train", "auto", "infer", "memory", "wide", "plot"),
+        help="layers, training steps, what `auto` chooses, inference, memory, a layer too wide to be dense, or a picture",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
     parser.add_argument("--density", help=f"comma-separated, in (0, 1] (default {DENSITIES}; `memory`: 0.05)")
@@ -84,6 +85,11 @@ def run(options: argparse.Namespace) -> int:
 
     if options.what == "memory":
         return _memory(options)
+    if options.what == "wide":
+        from regrow.bench.command import bench_wide
+
+        bench_wide(options.repeats, options.threads or 0, options.json)
+        return 0
     options.model = options.model or "vgg16-d"
     options.density = options.density or DENSITIES
     if options.batch or options.what != "auto":  # whose default depends on the model

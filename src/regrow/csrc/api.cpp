@@ -5,6 +5,7 @@
 #include <new>
 
 #include "abi.h"
+#include "ascending.h"
 #include "planned.h"
 #include "stack.h"
 #include "tables.h"
@@ -79,7 +80,7 @@ struct Api {
     });
   }
 
-  static Order order_of(int rows) { return rows ? Order::rows : Order::travelling; }
+  static Order order_of(int rows) { return rows ? Order::rows : Order::chwn; }
 
   // `rows`: features of x and y lie as torch has them, [samples][features].
   // `position` non-null: `weight` is dense-shaped, its present entries are first gathered into `present`; else it is `present` itself.
@@ -181,6 +182,26 @@ struct Api {
 
   static int keep_present(T* x, const uint8_t* mask, int64_t size, int threads) {
     return in_parts(threads, size / kWorkLanes, [&](auto& k, int part, int parts) { k.keep_present(x, mask, share(size, part, parts)); });
+  }
+
+  static int find_places(const int64_t* listed, int64_t count, const int64_t* wanted, int64_t wanted_count, int64_t* place, int) {
+    regrow::find_places(listed, count, wanted, wanted_count, place);
+    return 0;
+  }
+
+  static int unite(const int64_t* a, int64_t a_count, const int64_t* b, int64_t b_count, int64_t* both, int64_t* found, int) {
+    *found = regrow::unite(a, a_count, b, b_count, both);
+    return 0;
+  }
+
+  static int encode_gaps(const int64_t* position, int64_t count, uint8_t* code, int64_t* bytes, int) {
+    *bytes = regrow::encode_gaps(position, count, code);
+    return 0;
+  }
+
+  static int decode_gaps(const uint8_t* code, int64_t bytes, int64_t limit, int64_t* position, int64_t* whole, int) {
+    *whole = regrow::decode_gaps(code, bytes, limit, position);
+    return 0;
   }
 
   // The optimizer steps of several layers.

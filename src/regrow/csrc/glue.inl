@@ -44,7 +44,7 @@ void transpose(const T* x, int64_t rows, int64_t cols, T* y, int part, int parts
   transpose_columns(x, cols, rows, {blocks.begin * size, blocks.end * size < cols ? blocks.end * size : cols}, y, rows);
 }
 
-// y[sample][pixel][channel] <- x[channel][pixel][sample]: torch's channels_last from travelling maps. A thread takes whole pixels.
+// y[sample][pixel][channel] <- x[channel][pixel][sample]: torch's channels_last from CHWN. A thread takes whole pixels.
 template <class T>
 void channels_last(const T* x, int64_t channels, int64_t pixels, int64_t samples, T* y, int part, int parts) {
   const Range mine = share(pixels, part, parts);

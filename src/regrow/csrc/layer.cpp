@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "source.h"
+
 namespace regrow {
 namespace {
 
@@ -36,7 +38,9 @@ void reduce(T* sums, size_t stride, int count, Range mine) {
 }
 
 template <class T>
-void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, Range mine) {
+void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, int part, int parts) {
+  if (s.row_begin) return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) { gradient[weight] = sums[k]; });
+  const Range mine = share(plan.fold.target.empty() ? int64_t(s.entries) : int64_t(plan.fold.target.size()), part, parts);
   if (plan.fold.target.empty()) {
     for (int64_t k = mine.begin; k < mine.end; k++) gradient[s.source[k]] = sums[k];
     return;
@@ -97,9 +101,8 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
       if (lanes > 0) kernels.weight_gradient(s, order, x, grad_out, sums + stride * part, lanes, part, parts);
     });
-    const int64_t targets = plan.fold.target.empty() ? int64_t(s.entries) : int64_t(plan.fold.target.size());
     if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries), part, parts)); });
-    parallel(parts, [&](int part) { fold_sums(plan, s, sums, gradient, share(targets, part, parts)); });
+    parallel(parts, [&](int part) { fold_sums(plan, s, sums, gradient, part, parts); });
   }
 }
 
@@ -108,6 +111,7 @@ void Runner<T>::list_values(const Stencil& s, const T* weights, T* values) const
   const int parts = parts_for(int64_t(s.entries));
   const uint32_t* source = s.source;
   parallel(parts, [&](int part) {
+    if (s.row_begin) return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) { values[k] = weights[weight]; });
     move_ahead<3>(weights, source, share(int64_t(s.entries), part, parts), [&](int64_t k) { values[k] = weights[source[k]]; });
   });
 }

@@ -21,12 +21,12 @@ struct Runner {
   int parts_for(int64_t work) const { return work < serial_below ? 1 : threads; }
 
   // y = plan(x) with the present weights in mask order, x and y in the same order of memory (rows: linear layers only); bias may be null. Also the input gradient, on the transposed plan.
-  void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order = Order::travelling) const;
+  void forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order = Order::chwn) const;
   // dw[position[w]] of every weight w of the plan <- the sum over samples and pixels; without positions dw[w].
   void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw, int64_t samples,
-                       Order order = Order::travelling) const;
+                       Order order = Order::chwn) const;
   // dbias[c] <- the sum of the `size` values of channel c: a run of them, or a column of rows.
-  void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias, Order order = Order::travelling) const;
+  void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias, Order order = Order::chwn) const;
   // present[i] <- dense[position[i]].
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 

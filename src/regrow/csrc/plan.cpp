@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace regrow {
 namespace {
@@ -11,6 +12,10 @@ namespace {
 // Entries of a visit that are worth a larger input block, and the largest one of a matrix (of a map: twice what L1 holds).
 constexpr double kMatrixVisit = 8, kMapVisit = 14;
 constexpr int kMostMatrixInputs = 192;
+// A matrix that would give such a block less than one entry per visit is *thin*: its input blocks are as large as 16 bits can tell, its output
+// blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
+constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
+constexpr size_t kFewEntries = 1 << 16;   // that are quicker to find by a list of their sources
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
@@ -71,10 +76,15 @@ int input_block(int channels, int in_l1, double most, double per_channel, double
   return even_block(channels, int(std::clamp(per_visit / std::max(per_channel, 1e-9), double(in_l1), most * in_l1)));
 }
 
+bool is_thin(const Stencil& s, double per_channel) { return s.matrix && s.in_channels > kMostMatrixInputs && per_channel * kMostMatrixInputs < 1; }
+
 // `per_channel`: entries of an output channel per input channel, on average.
 void choose_blocks(const Traits& t, Stencil& s, double per_channel) {
   const int pixel = t.vector_bytes * s.halo_rows * s.halo_cols, tile = t.vector_bytes * s.tile.rows * s.tile.cols;
-  if (s.matrix) {
+  if (s.matrix && is_thin(s, per_channel)) {
+    s.in_block = even_block(s.in_channels, int(std::min(kMatrixVisit / std::max(per_channel, 1e-9), double(kMostThinInputs))));
+    s.out_block = even_block(s.out_channels, std::max(t.matrix_outputs, kThinOutputs * s.in_block));
+  } else if (s.matrix) {
     s.in_block = input_block(s.in_channels, t.matrix_inputs, kMostMatrixInputs / double(t.matrix_inputs), per_channel, kMatrixVisit);
     s.out_block = even_block(s.out_channels, t.matrix_outputs);
   } else {
@@ -87,45 +97,58 @@ double mean_entries(size_t entries, const Stencil& s, int groups) {
   return double(entries) * groups / (double(s.in_channels) * s.out_channels);
 }
 
-// Sorts the entries into blocks and writes visits, units and sources.
-void write_lists(OwnedStencil& s, std::vector<Entry>& entries) {
+// Sorts entries into blocks and writes visits and where inputs lie. `each(f)` calls f(entry) for all, those of an output channel by input
+// channel, then tap; twice, so that no list of them is needed. Sources are written where `s.sources` has been given their number.
+template <class Each>
+void write_lists(OwnedStencil& s, size_t count, bool by_length, const Each& each) {
   const size_t blocks = size_t(s.out_blocks()) * s.in_blocks(), cells = size_t(s.in_blocks()) * s.out_channels;
   std::vector<uint32_t> length(cells, 0);
+  each([&](const Entry& e) { length[size_t(e.in / s.in_block) * s.out_channels + e.out]++; });
   std::vector<int32_t> first(s.out_channels, -1);  // block of the first entry
-  for (const Entry& e : entries) length[size_t(e.in / s.in_block) * s.out_channels + e.out]++;
   for (int b = 0; b < s.in_blocks(); b++)
     for (int o = 0; o < s.out_channels; o++)
       if (length[size_t(b) * s.out_channels + o] && first[o] < 0) first[o] = b;
+  s.visit_list.reserve(size_t(std::count_if(length.begin(), length.end(), [](uint32_t n) { return n > 0; })) +
+                       size_t(std::count(first.begin(), first.end(), -1)) + kVisitPadding);
+  s.block_begins.reserve(blocks + 1);
   s.block_begins.assign(1, 0);
   uint32_t at = 0;
-  std::vector<uint32_t> begin(cells, 0);
+  std::vector<uint32_t> slots;
   for (size_t i = 0; i < blocks; i++) {
     const int b = int(i % s.in_blocks()), o0 = int(i / s.in_blocks()) * s.out_block;
-    const size_t from = s.visit_list.size();
-    for (int o = o0; o < std::min(o0 + s.out_block, s.out_channels); o++) {
-      const uint32_t n = length[size_t(b) * s.out_channels + o];
-      const bool empty = first[o] < 0 && b == 0;  // no entry anywhere: still writes its bias
-      if (n || empty) s.visit_list.push_back({o - o0, empty || first[o] == b, 0, n});
-    }
-    std::stable_sort(s.visit_list.begin() + from, s.visit_list.end(), [](const Visit& a, const Visit& b) { return a.end < b.end; });
-    for (size_t v = from; v < s.visit_list.size(); v++) {
-      Visit& visit = s.visit_list[v];
-      begin[size_t(b) * s.out_channels + o0 + visit.slot] = visit.begin = at;
-      visit.end = at += visit.end;
+    uint32_t* const mine = length.data() + size_t(b) * s.out_channels + o0;
+    slots.clear();
+    for (int o = o0; o < std::min(o0 + s.out_block, s.out_channels); o++)
+      if (mine[o - o0] || (first[o] < 0 && b == 0)) slots.push_back(uint32_t(o - o0));  // one without any entry still writes its bias
+    if (by_length) std::stable_sort(slots.begin(), slots.end(), [&](uint32_t a, uint32_t b) { return mine[a] < mine[b]; });
+    for (const uint32_t slot : slots) {
+      s.visit_list.push_back({slot, first[o0 + slot] < 0 || first[o0 + slot] == b, at});
+      at += std::exchange(mine[slot], at);  // from now on: where its next entry goes
     }
     s.block_begins.push_back(uint32_t(s.visit_list.size()));
   }
-  s.visit_list.resize(s.visit_list.size() + kVisitPadding);
-  s.units.resize(entries.size());
+  s.visit_list.resize(s.visit_list.size() + kVisitPadding, Visit{0, 0, at});
+  s.matrix ? s.inputs.resize(count) : s.units.resize(count);
+  each([&](const Entry& e) {
+    const int b = e.in / s.in_block, channel = int(e.in) - b * s.in_block;
+    const uint32_t k = length[size_t(b) * s.out_channels + e.out]++;
+    if (s.matrix)
+      s.inputs[k] = uint16_t(channel);
+    else
+      s.units[k] = (channel * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0);
+    if (s.row_begins.empty()) s.sources[k] = e.source;
+  });
+  s.block_begin = s.block_begins.data(), s.visits = s.visit_list.data(), s.input = s.inputs.data(), s.unit = s.units.data();
+  s.source = s.sources.data(), s.row_begin = s.row_begins.empty() ? nullptr : s.row_begins.data();
+  s.entries = count;
+}
+
+// The same with a source for each of these entries.
+void write_lists(OwnedStencil& s, const std::vector<Entry>& entries) {
   s.sources.resize(entries.size());
-  for (const Entry& e : entries) {  // entries arrive ordered by input channel, then tap
-    const int b = e.in / s.in_block;
-    const uint32_t k = begin[size_t(b) * s.out_channels + e.out]++;
-    s.units[k] = ((e.in - b * s.in_block) * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0);
-    s.sources[k] = e.source;
-  }
-  s.block_begin = s.block_begins.data(), s.visits = s.visit_list.data(), s.unit = s.units.data(), s.source = s.sources.data();
-  s.entries = entries.size();
+  write_lists(s, entries.size(), true, [&](auto write) {
+    for (const Entry& e : entries) write(e);
+  });
 }
 
 void by_input(std::vector<Entry>& entries) {
@@ -177,13 +200,19 @@ OwnedStencil pointwise(const Traits& traits, const Geometry& g, const Support& s
   const bool forward = pass == Pass::forward;
   OwnedStencil s(empty_matrix(forward ? g.in_channels : g.out_channels, forward ? g.out_channels : g.in_channels));
   s.lanes_per_sample = g.out_rows * g.out_cols;
-  std::vector<Entry> entries;
-  for_each_weight(g, support, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
-    entries.push_back(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
+  s.transposed = !forward;
+  const size_t entries = size_t(support.row_begin[g.out_channels]);
+  const double per_channel = mean_entries(entries, s, g.groups);
+  choose_blocks(traits, s, per_channel);
+  if (entries < kFewEntries)
+    s.sources.resize(entries);
+  else
+    s.row_begins.assign(support.row_begin, support.row_begin + g.out_channels + 1);
+  write_lists(s, entries, !is_thin(s, per_channel), [&](auto write) {
+    for_each_weight(g, support, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
+      write(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
+    });
   });
-  by_input(entries);
-  choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
-  write_lists(s, entries);
   return s;
 }
 
@@ -334,7 +363,7 @@ static size_t bytes_of(const std::vector<T>& list) {
 
 size_t Plan::bytes() const {
   size_t total = sizeof(Plan) + bytes_of(stencils) + bytes_of(fold.target) + bytes_of(fold.begin) + bytes_of(fold.entry);
-  for (const OwnedStencil& s : stencils) total += bytes_of(s.block_begins) + bytes_of(s.units) + bytes_of(s.sources) + bytes_of(s.visit_list);
+  for (const OwnedStencil& s : stencils) total += bytes_of(s.block_begins) + bytes_of(s.units) + bytes_of(s.inputs) + bytes_of(s.sources) + bytes_of(s.row_begins) + bytes_of(s.visit_list);
   return total;
 }
 

@@ -28,13 +28,14 @@ constexpr int kVisitPadding = 2;    // readable visits behind the last block
 enum class Pass { forward, input_gradient };
 
 // How the features of a linear layer lie in memory: [features][samples], as everything else does, or as torch has them.
-enum class Order { travelling, rows };
+enum class Order { chwn, rows };
 
-// One output channel meets one block of input channels.
+// One output channel meets one block of input channels. Its entries end where those of the next visit begin.
 struct Visit {
-  int32_t slot;         // output channel inside its block
-  bool first;           // start from the bias
-  uint32_t begin, end;  // its entries
+  uint32_t slot : 31;  // output channel inside its block
+  uint32_t first : 1;  // start from the bias
+  uint32_t begin;
+  REGROW_INLINE uint32_t end() const { return this[1].begin; }
 };
 
 struct Stencil {
@@ -52,8 +53,11 @@ struct Stencil {
   int in_block, out_block;
   const uint32_t* block_begin;  // [out blocks x in blocks + 1] -> visits
   const Visit* visits;          // inside a block by length: the inner loop's exit becomes predictable; padded
-  const uint32_t* unit;         // entry -> pixel of the packed input block
-  const uint32_t* source;       // entry -> which present weight (in row-major order of the mask)
+  const uint16_t* input;        // of a matrix: entry -> input channel of its block
+  const uint32_t* unit;         // of maps: entry -> pixel of the packed input block
+  const uint32_t* source;       // entry -> which present weight (in row-major order of the mask); or, of large matrices (see source.h):
+  const uint32_t* row_begin;    // the first present weight of each row of the mask; null where sources are listed
+  bool transposed;              // rows of the mask are input channels, not output channels
   size_t entries;
 
   REGROW_INLINE int in_blocks() const { return (in_channels + in_block - 1) / in_block; }
@@ -62,7 +66,8 @@ struct Stencil {
 
 // A stencil with its lists.
 struct OwnedStencil : Stencil {
-  std::vector<uint32_t> block_begins, units, sources;
+  std::vector<uint32_t> block_begins, units, sources, row_begins;
+  std::vector<uint16_t> inputs;
   std::vector<Visit> visit_list;
   explicit OwnedStencil(const Stencil& empty) : Stencil(empty) {}
   OwnedStencil(OwnedStencil&&) = default;  // lists stay where they are

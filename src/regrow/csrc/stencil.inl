@@ -7,6 +7,15 @@
 
 constexpr int kManyVectors = 8;  // more of a matrix tile than this are worth it only for a whole batch
 
+// Where an entry's input lies in the packed block: 16 bits are enough for a matrix, taps of a map may be farther apart.
+template <int P>
+REGROW_INLINE auto units_of(const Stencil& s) {
+  if constexpr (P == 1)
+    return s.input;
+  else
+    return s.unit;
+}
+
 // The part of a strip's tile that a visit two further on will use.
 template <class T, int P>
 REGROW_INLINE void fetch_tile(const T* tile, const Visit* visit) {
@@ -41,7 +50,7 @@ struct ForwardTiles {
     // Local copies: the compiler must assume that storing sums changes whatever else is in memory.
     Ahead ahead = shared;
     const Shape<T, V, S> shape(s);
-    const uint32_t* const unit = s.unit;
+    const auto* const unit = units_of<R * C>(s);
     const T *const value = values, *const biases = bias;
     const int pixels_per_bias = s.pixels_per_bias;
     for (; visit < last; visit++) {
@@ -55,14 +64,15 @@ struct ForwardTiles {
       } else {
         REGROW_UNROLL for (int t = 0; t < P; t++) sum[t] = at(mine + t * kLanes<T>);
       }
-      accumulate(sum, shape, packed, unit + visit->begin, value + visit->begin, value + visit->end);
+      accumulate(sum, shape, packed, unit + visit->begin, value + visit->begin, value + visit->end());
       REGROW_UNROLL for (int t = 0; t < P; t++) at(mine + t * kLanes<T>) = sum[t];
     }
     shared = ahead;
   }
 
   // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel].
-  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const uint32_t* unit, const T* value,
+  template <class Unit>
+  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const Unit* unit, const T* value,
                                        const T* end) {
     for (; value < end; value++, unit++) {
       const Vec<T> w = broadcast<T>(*value);
@@ -116,7 +126,7 @@ struct GradientTiles {
     if ((rows_inside < R || cols_inside < C) && !finite(packed, pixels)) return add_inside(visit, last, packed, grads);
     Ahead ahead = shared;
     const Shape<T, V, S> shape(s);
-    const uint32_t* const unit = s.unit;
+    const auto* const unit = units_of<R * C>(s);
     T* const total = sums;
     for (; visit < last; visit++) {
       ahead.fetch();
@@ -126,8 +136,9 @@ struct GradientTiles {
       Vec<T> g[P];
       REGROW_UNROLL for (int t = 0; t < P; t++) g[t] = at(mine + t * kLanes<T>);
       uint32_t k = visit->begin;
-      for (; k + 4 <= visit->end; k += 4) add_products<4>(g, shape, packed, unit + k, total + k);
-      switch (visit->end - k) {
+      const uint32_t end = visit->end();
+      for (; k + 4 <= end; k += 4) add_products<4>(g, shape, packed, unit + k, total + k);
+      switch (end - k) {
         case 1: add_products<1>(g, shape, packed, unit + k, total + k); break;
         case 2: add_products<2>(g, shape, packed, unit + k, total + k); break;
         case 3: add_products<3>(g, shape, packed, unit + k, total + k); break;
@@ -137,8 +148,8 @@ struct GradientTiles {
   }
 
   // The inner loop: for N entries at once, sums[n] += sum over pixels and lanes of g[pixel] * packed[unit_n + pixel].
-  template <int N>
-  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<T, V, S>& shape, const T* packed, const uint32_t* unit, T* sums) {
+  template <int N, class Unit>
+  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<T, V, S>& shape, const T* packed, const Unit* unit, T* sums) {
     Vec<T> sum[N] = {};
     const T* x[N];
     REGROW_UNROLL for (int n = 0; n < N; n++) x[n] = packed + (size_t)unit[n] * (V * kLanes<T>);
@@ -162,8 +173,8 @@ struct GradientTiles {
   void add_inside(const Visit* visit, const Visit* last, const T* packed, const T* grads) const {
     const Shape<T, V, S> shape(s);
     for (; visit < last; visit++)
-      for (uint32_t k = visit->begin; k < visit->end; k++) {
-        const T *g = grads + (size_t)visit->slot * P * kLanes<T>, *x = packed + (size_t)s.unit[k] * (V * kLanes<T>);
+      for (uint32_t k = visit->begin; k < visit->end(); k++) {
+        const T *g = grads + (size_t)visit->slot * P * kLanes<T>, *x = packed + (size_t)units_of<R * C>(s)[k] * (V * kLanes<T>);
         T total = 0;
         for (int i = 0; i < rows_inside; i++)
           for (int j = 0; j < cols_inside; j++)
@@ -185,6 +196,7 @@ int vectors_for(const Stencil& s, int64_t lanes, int parts) {
   int64_t least = 0;
   const auto consider = [&](int v) {
     if (v > kManyVectors && v < vectors) return;  // so many registers pay only where they hold the whole batch
+    if (v > 1 && int64_t(s.in_block) * v * kVectorBytes > REGROW_TRAITS.cache_bytes / 2) return;  // large blocks: see plan.cpp
     const int64_t items = (vectors + v - 1) / v * s.out_blocks(), cost = (items + parts - 1) / parts * (v + 2);
     if (!best || cost < least) best = v, least = cost;
   };

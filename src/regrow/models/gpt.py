@@ -76,3 +76,8 @@ def _draw(module: nn.Module) -> None:
 def gpt(width: int, depth: int, heads: int, input_shape: tuple[int, ...] = (1024,), num_classes: int = 50257) -> GPT:
     """A GPT for `input_shape[0]` tokens of a vocabulary of `num_classes`."""
     return GPT(num_classes, input_shape[0], width, depth, heads)
+
+
+def characters(width: int, depth: int, heads: int, input_shape: tuple[int, ...] = (256,), num_classes: int = 65) -> GPT:
+    """The same over characters: a short context and the letters of one text."""
+    return gpt(width, depth, heads, input_shape, num_classes)

@@ -199,7 +199,7 @@ for _record in (
         (256,),
         65,
         "GPT of 10.6M weights in 6 blocks, over characters",
-        f"{_PACKAGE}.gpt:gpt",
+        f"{_PACKAGE}.gpt:characters",
         (("width", 384), ("depth", 6), ("heads", 6)),
         tokens=True,
     ),

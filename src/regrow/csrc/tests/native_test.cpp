@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "ascending.h"
 #include "program_test.h"
 #include "stack.h"
 #include "tables.h"
@@ -181,16 +182,42 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   expect_near("dbias", dbias, dbias_ref);
 }
 
-Case linear_case(int inputs, int outputs, int samples) {
+Case linear_case(int inputs, int outputs, int samples, int per_million = 300000) {
   Case c;
   c.g = {inputs, outputs, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
   c.samples = samples;
   c.mask.resize(size_t(inputs) * outputs);
-  for (uint8_t& m : c.mask) m = pick(1, 100) <= 30;
+  for (uint8_t& m : c.mask) m = pick(1, 1000000) <= per_million;
   return c;
 }
 
-// A linear layer on rows as torch has them gives the same bits as on travelling features.
+// Ascending lists against the standard library.
+void check_ascending() {
+  for (int round = 0; round < 200; round++) {
+    std::vector<int64_t> a, b;
+    const int64_t limit = round % 2 ? 50 : int64_t(1) << 40, step = limit / 25;
+    for (int64_t at = pick(0, 3); at < limit; at += 1 + pick(0, 1000) * step / 500) a.push_back(at);
+    for (int64_t value : a)
+      if (pick(0, 1)) b.push_back(value + pick(0, 1));
+    b.erase(std::unique(b.begin(), b.end()), b.end());
+    std::vector<int64_t> place(b.size()), both(a.size() + b.size()), expected(both.size());
+    find_places(a.data(), int64_t(a.size()), b.data(), int64_t(b.size()), place.data());
+    for (size_t i = 0; i < b.size(); i++) {
+      const auto found = std::lower_bound(a.begin(), a.end(), b[i]);
+      expect_same("place", place[i], found != a.end() && *found == b[i] ? int64_t(found - a.begin()) : int64_t(-1));
+    }
+    both.resize(size_t(unite(a.data(), int64_t(a.size()), b.data(), int64_t(b.size()), both.data())));
+    expected.resize(size_t(std::set_union(a.begin(), a.end(), b.begin(), b.end(), expected.begin()) - expected.begin()));
+    if (both != expected) std::printf("union of lists\n"), std::exit(1);
+    std::vector<uint8_t> code(size_t(encode_gaps(a.data(), int64_t(a.size()), nullptr)));
+    encode_gaps(a.data(), int64_t(a.size()), code.data());
+    std::vector<int64_t> again(a.size());
+    if (!decode_gaps(code.data(), int64_t(code.size()), limit + step + 1, again.data()) || again != a) std::printf("gaps\n"), std::exit(1);
+    if (a.size() && decode_gaps(code.data(), int64_t(code.size()), a.back(), again.data())) std::printf("beyond the limit\n"), std::exit(1);
+  }
+}
+
+// A linear layer on rows as torch has them gives the same bits as on CHWN features.
 template <class T>
 void check_rows(const Kernels<T>& kernels, const Case& c, int threads) {
   const Runner<T> run{kernels, parallel_threads, threads, 0};
@@ -548,6 +575,12 @@ void check_bernoulli(const Kernels<T>& k) {
 }
 
 template <class T>
+void check_linear(const Kernels<T>& kernels, const Case& c, int threads) {
+  check(kernels, c, threads);
+  check_rows(kernels, c, threads);
+}
+
+template <class T>
 void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check_bands(*kernels.traits);
   for (int i = 0; i < cases; i++) check(kernels, random_case(), 1 + i % 3);
@@ -555,6 +588,12 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check(kernels, large_case(), 2);
   check(kernels, unpadded_case(), 2);
   for (int samples : {1, 8, 13, 100, 300, 9001}) check_rows(kernels, linear_case(pick(1, samples > 999 ? 3 : 450), pick(1, 70), samples), 1 + samples % 3);
+  for (int samples : {1, 37}) {
+    check_linear(kernels, linear_case(400, 300, samples, 600000), 2);   // so many weights that their sources are not listed
+    check_linear(kernels, linear_case(3000, 90, samples, 2000), 2);     // thin: one block
+    check_linear(kernels, linear_case(70001, 11, samples, 500), 3);     // and several
+    check_linear(kernels, linear_case(9, 70001, samples, 500), 3);
+  }
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_infinite(kernels, {2, 3, 1, 12, 12, 5, 5, 3, 3, 2, 2, 0, 0, 1, 1});
   check_infinite(kernels, {2, 3, 1, 13, 11, 13, 11, 3, 3, 1, 1, 1, 1, 1, 1});
@@ -576,6 +615,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
 
 int main(int argc, char** argv) {
   const int cases = argc > 1 ? std::atoi(argv[1]) : 150;
+  check_ascending();
   for (const Kernels<float>* table : tables()) check_all(table->traits->name, *table, cases);
   check_all("double", *double_table(), cases);
 }

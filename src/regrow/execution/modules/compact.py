@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regrow.errors import StateError
+from regrow.errors import StateError, UnsupportedError
 from regrow.execution.kernels import native
 from regrow.marks import Marks, positions
 from regrow.support import Support
@@ -85,11 +85,16 @@ class CompactLayer(nn.Module):
         Weights that were loaded before their masks are shown as they were loaded.
         """
         dense = self._dense()
+        dense._is_param = True  # type: ignore[attr-defined]  # what model.get_parameter("layer.weight") asks for
         self.__dict__["_regrow_execution"].lent.add(dense)
         return dense
 
     def _dense(self) -> Tensor:
         support, values = self._stored()
+        if support.numel >= _TOO_LARGE:
+            raise UnsupportedError(
+                f"a weight of shape {tuple(support.shape)} is too large to be shown dense: regrow.compact_form() has its present entries"
+            )
         return values.new_zeros(support.numel).scatter(0, support.positions, values).view(support.shape)
 
     @property

@@ -18,13 +18,14 @@ from regrow.execution.kernels import native
 from regrow.execution.kernels.compact import Witness, witnessed
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
-from regrow.execution.kernels.layout import empty_chwn, to_chwn
+from regrow.execution.kernels.layout import empty_chwn, in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
 from regrow.execution.kernels.records import StackLayer
 from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
 
 _LINE = 16  # numbers in a cache line, at least
+_LARGE = 1 << 22  # numbers in an output that torch's own layers are slow with in CHWN: it leaves as the input came
 _LINEAR = (SparseLinear, compact_class(SparseLinear))
 
 
@@ -165,7 +166,7 @@ class _StackFunction(torch.autograd.Function):
         ctx.buffers = [execution.buffer for execution in executions]
         ctx.dense = [execution.dense for execution in executions]
         ctx.witnesses = [execution.witness for execution in executions]
-        return y
+        return to_ordinary(y) if y.numel() >= _LARGE and in_rows(given) else y
 
     @staticmethod
     @once_differentiable
