@@ -80,11 +80,14 @@ def among(listed: Tensor, positions: Tensor) -> Tensor:
 
 def placed(values: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
     """The values at the wanted positions, of those known at ascending ones; zero where none is known."""
-    found = values.new_zeros(len(wanted))
-    where = places(known, wanted)
-    hit = where >= 0
-    found[hit] = values[where[hit]]
-    return found
+    return taken(values, places(known, wanted))
+
+
+def taken(values: Tensor, where: Tensor) -> Tensor:
+    """The values at these indices, zero at negative ones: see :func:`places`."""
+    if not len(values):
+        return values.new_zeros(len(where))
+    return values[where.clamp(min=0)].masked_fill_(where < 0, 0)
 
 
 def places(listed: Tensor, wanted: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regrow.compact import CompactParameter
-from regrow.marks import Marks, among, placed, positions
+from regrow.marks import Marks, among, places, positions, taken
 from regrow.momentum import SQUARED, reset_slots, shaped_slots
 from regrow.parameter import SparseParameter
 from regrow.scope import Layer
@@ -70,7 +70,8 @@ def move_entries(
     """The same in compact storage: weights, gradient and optimizer state come to the positions of ``mask`` together."""
     assert isinstance(sparse, CompactParameter)
     old, new = sparse.support.positions, mask.positions
-    lost, born = ~among(new, old), ~among(old, new)
+    came_from = places(old, new)
+    lost, born = ~among(new, old), came_from < 0
     if window_stays_open:
         sparse.moments.keep_at(old[lost], lost)
     started = born | among(regrown.positions, new) if grow is not None and grow.just_pruned == "zero" else born
@@ -78,12 +79,12 @@ def move_entries(
     blank = started if seeds is None else born
     slots, state = shaped_slots(sparse.optimizer, sparse.parameter), sparse.state()
     for name, slot in slots.items():
-        state[name] = _moved_slot(name, placed(slot, old, new), blank, seeds)
+        state[name] = _moved_slot(name, taken(slot, came_from), blank, seeds)
         if name == "step_size":  # Rprop's: from zero it would take for ever to grow
             state[name][blank] = float(sparse.group()["lr"])
-    values = placed(sparse.parameter.data, old, new)
+    values = taken(sparse.parameter.data, came_from)
     values[started] = 0
-    grad = None if sparse.parameter.grad is None else placed(sparse.parameter.grad, old, new)
+    grad = None if sparse.parameter.grad is None else taken(sparse.parameter.grad, came_from)
     sparse.put(Support(mask), values)
     sparse.parameter.grad = grad
 

@@ -72,6 +72,18 @@ def test_same_bits_as_layers_one_by_one(widths, samples, bias, dense, wants_inpu
             assert alone is None or torch.equal(alone, stacked)
 
 
+def test_a_large_output_leaves_as_the_input_came(monkeypatch):
+    model, executions = network([7, 9, 5])
+    x = torch.randn(6, 7)
+    use_chwn(model)
+    assert not model(x).is_contiguous()
+    monkeypatch.setattr(stack, "_LARGE", 30)
+    assert model(x).is_contiguous()
+    assert not model(x.t().contiguous().t()).is_contiguous()
+    for alone, stacked in zip(*both_ways(model, x, executions, False), strict=True):
+        assert torch.equal(alone, stacked)
+
+
 def test_gradients_add_up_and_a_kept_graph_serves_twice():
     model, _ = network((6, 5, 4))
     use_chwn(model)
