@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 
 import regrow
+from regrow import native
 from regrow.bench import infer, masks
 from regrow.environment import describe
-from regrow.execution.kernels import native
 
 READ = "import sys, torch; data = open(sys.argv[1], 'rb').read(); torch.zeros(1)"
 ANSWER = "import sys, torch, regrow; x = torch.zeros(1, *map(int, sys.argv[2:])); regrow.load(sys.argv[1])(x)"

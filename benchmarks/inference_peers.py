@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from regrow import native
 from regrow.allocator import keep_buffers
 from regrow.bench import infer
 from regrow.environment import describe
-from regrow.execution.kernels import native
 from regrow.shipping.formats import write_onnx
 
 WORKER = Path(__file__).with_name("inference_worker.py")

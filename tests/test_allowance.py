@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution.kernels import native
 from tests.execution.automatic import Stopwatch
 from tests.execution.small import start
 from tests.execution.small import train as train_small

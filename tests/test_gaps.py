@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from regrow import native
 from regrow.errors import StateError
-from regrow.execution.kernels import native
 from regrow.gaps import decode, encode
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.marks import Marks, count_of, placed, places, positions
 
 

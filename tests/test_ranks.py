@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.ranks import Ranks, fingerprint
 from tests.support import two_ranks
 from tests.support.training import loss_of

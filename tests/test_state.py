@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import StateError
-from regrow.execution.kernels import native
 from regrow.topology.journal import unpack
 from tests.support.training import (
     assert_sparse,

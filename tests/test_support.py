@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import ExecutionWarning, StateError
-from regrow.execution.kernels import native
 from regrow.support import Support
 from regrow.training.traffic import SparseTraffic
 

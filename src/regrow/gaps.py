@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regrow import native
 from regrow.errors import StateError
-from regrow.execution.kernels import native
 
 _BITS = 7
 _MOST_BYTES = 9

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native
+from regrow import native
 
 
 class Marks:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from regrow import models
+from regrow import models, native
 from regrow.bench import arms, compiled, layers, machine, masks, memory, train
 from regrow.bench.timing import medians
 from regrow.cli.main import main
 from regrow.execution import SparsePattern
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native, passes
+from regrow.execution.kernels import passes
 from regrow.execution.modules.layers import geometry_of
 from regrow.models.cost import cost
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.bench import arms, choice, masks
 from regrow.bench.choice import AGAIN, AUTO, DENSE, SPARSE
 from regrow.cli.main import main
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

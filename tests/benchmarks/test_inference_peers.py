@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regrow.execution.kernels import native
+from regrow import native
 
 pytestmark = [
     pytest.mark.skipif(not native.available(), reason="native kernels not built"),

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regrow import native
 from regrow.cli import doctor
 from regrow.cli.main import main
 from regrow.cli.train import default_folder
 from regrow.data import catalogue
 from regrow.errors import NonFiniteError
-from regrow.execution.kernels import native
 from regrow.files import checksum
 from regrow.presets import PRESETS
 from regrow.training.stored import evaluate_run

@@ -4,10 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regrow import native
 from regrow.data import memory
 from regrow.data.arrays import LabelledImages, Normalisation
 from regrow.data.memory import Affine, ArrayDataset
-from regrow.execution.kernels import native
 from regrow.execution.kernels.layout import is_chwn
 
 

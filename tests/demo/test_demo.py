@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from regrow import native
 from regrow.bench import memory
 from regrow.cli.main import main
 from regrow.data import FetchError
@@ -13,7 +14,6 @@ from regrow.demo import main as demo
 from regrow.demo import measure, show
 from regrow.demo.measure import Row
 from regrow.demo.pairs import DENSITY, pairs
-from regrow.execution.kernels import native
 from regrow.shipping import file as shipped
 
 ROWS = [

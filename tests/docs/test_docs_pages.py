@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import StartWarning
-from regrow.execution.kernels import native
 from regrow.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,9 @@ import json
 
 import torch
 
+from regrow import native
 from regrow.execution import SparsePattern
-from regrow.execution.kernels import native, ops, passes
+from regrow.execution.kernels import ops, passes
 from regrow.execution.kernels.layout import is_chwn
 from tests.execution.cases import dense, random_case, tensors
 

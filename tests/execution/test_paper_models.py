@@ -6,9 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import regrow
-from regrow import models
+from regrow import models, native
 from regrow.execution import execution_of
-from regrow.execution.kernels import native
 from regrow.execution.kernels.layout import lies_chwn, to_chwn
 from regrow.execution.modules.layers import Execution
 

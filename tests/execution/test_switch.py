@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import ConfigurationError, UnsupportedError
 from regrow.execution import execution_of
-from regrow.execution.kernels import native
 
 from .small import net, start, train
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import regrow
+from regrow import native
 from regrow.errors import StateError
-from regrow.execution.kernels import native
 from tests.support.training import assert_sparse
 
 with warnings.catch_warnings():

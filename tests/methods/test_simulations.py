@@ -2,7 +2,7 @@
 
 import pytest
 
-from regrow.execution.kernels import native
+from regrow import native
 from tests.support.simulations import compare, step_difference
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="native kernels not built")

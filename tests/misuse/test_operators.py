@@ -2,7 +2,7 @@
 
 import pytest
 
-from regrow.execution.kernels import native
+from regrow import native
 from tests.misuse import operators
 from tests.misuse.child import python
 

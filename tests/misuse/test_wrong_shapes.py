@@ -6,9 +6,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import regrow
+from regrow import native
 from regrow.errors import UnsupportedError
 from regrow.execution import Geometry, SparsePattern
-from regrow.execution.kernels import native, passes
+from regrow.execution.kernels import passes
 from regrow.execution.kernels.gradient import GradientBuffer
 from regrow.support import Support
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from regrow import models
+from regrow import models, native
 from regrow.bench import arms, masks
-from regrow.execution.kernels import native
 from regrow.models.gpt import GPT
 
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from regrow import models
+from regrow import models, native
 from regrow.cli.main import main
 from regrow.errors import MissingPackageError, StateError
-from regrow.execution.kernels import native
 from regrow.shipping import formats
 from regrow.shipping.freeze import freeze
 from tests.support.networks_to_ship import difference, masked, masks_of, shaken

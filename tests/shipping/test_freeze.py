@@ -11,9 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import regrow
-from regrow import models
+from regrow import models, native
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution.kernels import native
 from regrow.shipping.freeze import freeze
 from regrow.shipping.layer import FrozenLayer
 from tests.support.networks_to_ship import difference, masked, masks_of, shaken

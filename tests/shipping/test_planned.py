@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.pattern import Geometry
 from regrow.marks import positions
 from regrow.shipping.planned import LAYER, Planned, Step, fits

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regrow import models
-from regrow.execution.kernels import native
+from regrow import models, native
 from regrow.shipping.freeze import freeze
 from tests.support.networks_to_ship import difference, masked, masks_of, shaken
 

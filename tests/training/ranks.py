@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.config import Sparse
-from regrow.execution.kernels import native
 from regrow.training import processes as groups
 from regrow.training.ledger import read_rows
 from regrow.training.main import train

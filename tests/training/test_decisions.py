@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from regrow import native
 from regrow.config import Sparse
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.run import Run
 from tests.training import tiny

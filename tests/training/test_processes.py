@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from regrow import native
 from regrow.config import Config, Data
 from regrow.errors import ConfigurationError
-from regrow.execution.kernels import native
 from regrow.training.processes import Processes
 from regrow.training.run import Run
 from tests.training import tiny

@@ -16,10 +16,10 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from regrow import native
 from regrow.config import Data, Optimizer, Schedule, Sparse, to_toml
 from regrow.errors import ConfigurationError, NonFiniteError, StateError
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
 from regrow.training.ledger import read_rows
 from regrow.training.main import STOPPED
 from regrow.training.run import Run

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from regrow import native
 from regrow.config import Sparse
 from regrow.errors import MissingPackageError
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
 from regrow.topology.journal import LayerRecord, Record
 from regrow.training import view as views
 from regrow.training.ledger import read_rows

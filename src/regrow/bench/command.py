@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from regrow import models
+from regrow import models, native
 from regrow.allocator import keep_buffers
 from regrow.bench import arms, layers, machine, masks, show, train
 from regrow.bench.arms import batch_of
 from regrow.bench.memory import peak_mb
 from regrow.environment import describe
 from regrow.errors import ConfigurationError
-from regrow.execution.kernels import native
 from regrow.files import write_atomically
 from regrow.training.processes import use_threads
 

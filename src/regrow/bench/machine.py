@@ -6,7 +6,7 @@ import ctypes
 
 import torch
 
-from regrow.execution.kernels import native
+from regrow import native
 
 
 def fma_peak(tries: int = 30, rounds: int = 1 << 20) -> float:

@@ -61,8 +61,8 @@ class _Step:
         self.model, self.x, self.grad = nn.Sequential(layer), x.clone().requires_grad_(), grad
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, fused=True)
         how: dict[str, Any] = {"execution": "sparse", "storage": "compact", "process_group": False}
-        steps = {"steps": 10 * _NEVER, "update_every": _NEVER}
-        self.handle = sparsify(self.model, self.optimizer, "set", **how, **steps) if sparse else None
+        how |= {"steps": 10 * _NEVER, "update_every": _NEVER}
+        self.handle = sparsify(self.model, self.optimizer, "set", **how) if sparse else None
 
     def __call__(self) -> None:
         self.x.grad = None

@@ -14,8 +14,8 @@ from regrow.data.augment import CropFlip
 from regrow.data.dataset import Dataset
 from regrow.data.epoch import Epoch
 from regrow.execution.kernels.layout import chwn_strides
-from regrow.execution.kernels.native import available, call
-from regrow.execution.kernels.records import ImageBatch
+from regrow.native import available, call
+from regrow.native.records import ImageBatch
 
 
 class Affine:

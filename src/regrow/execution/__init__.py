@@ -1,9 +1,9 @@
 """Truly sparse execution on the CPU: native kernels, torch operators, layers that switch how they compute."""
 
-from regrow.execution.kernels.native import NativeError, available, instruction_set
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 from regrow.execution.modules.chwn import restore, use_chwn
 from regrow.execution.modules.layers import Execution, attach, execution_of, unsupported
+from regrow.native import NativeError, available, instruction_set
 
 __all__ = [
     "Execution",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from regrow import native
 from regrow.arguments import EXECUTIONS
 from regrow.compact import compact, expand
 from regrow.errors import UnsupportedError, unknown
@@ -17,7 +18,6 @@ from regrow.execution.choosing.auto import Auto, Verdict
 from regrow.execution.choosing.explanation import Choice, Explanation
 from regrow.execution.choosing.measure import Timer
 from regrow.execution.choosing.reasons import explain
-from regrow.execution.kernels import native
 from regrow.execution.kernels.operand import watch
 from regrow.execution.kernels.optimizer import step_present, steps_natively
 from regrow.execution.modules.chwn import restore, use_chwn

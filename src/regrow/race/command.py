@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.allocator import keep_buffers
 from regrow.config import Config
 from regrow.environment import machine
-from regrow.execution.kernels import native
 from regrow.files import write_atomically
 from regrow.race.clock import read_clock
 from regrow.race.entries import DENSE, Entry, base_of, entries_of

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from regrow import native
 from regrow.errors import ConfigurationError, StateError
-from regrow.execution.kernels import native
 from regrow.execution.modules.chwn import use_chwn
 from regrow.marks import count_of
 from regrow.shipping.fold import fold_norms

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.layout import empty_chwn, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, KernelPlan, check_shape, record_of
 from regrow.execution.modules.layers import geometry_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.pattern import Geometry
-from regrow.execution.kernels.records import ProgramStep, ProgramTensor
+from regrow.native.records import ProgramStep, ProgramTensor
 
 LAYER, MAX_POOL, AVERAGE_POOL, CHANNELS = range(4)
 Size = tuple[int, int, int]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.pattern import Geometry
 from regrow.execution.modules.layers import geometry_of
 from regrow.shipping.fold import scale_shift

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from regrow.execution.kernels import native
+from regrow import native
 from tests.execution.small import start, train
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

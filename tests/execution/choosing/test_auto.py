@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.execution import execution_of
 from regrow.execution.choosing import auto as automatic
 from regrow.execution.choosing.timings import Timings
-from regrow.execution.kernels import native
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch, net, sparse_layers, start, train
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.execution.choosing import measure
 from regrow.execution.choosing.measure import Bench, ModuleTimes, milliseconds
 from regrow.execution.choosing.record import Call
 from regrow.execution.choosing.timings import Timings
-from regrow.execution.kernels import native
 from tests.execution.automatic import Stopwatch
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import ConfigurationError, StateError, UnsupportedError
 from regrow.execution.choosing import measure
-from regrow.execution.kernels import native
 from regrow.methods.sparse_momentum import method as sparse_momentum
 from regrow.topology.redistribute import mean_momentum
 from tests.execution.automatic import Stopwatch

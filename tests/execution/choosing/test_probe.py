@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.execution.choosing.probe import Conversion, Probe, in_chwn, ordinary, random_input
 from regrow.execution.choosing.record import Call
-from regrow.execution.kernels import native, pattern
+from regrow.execution.kernels import pattern
 from regrow.execution.kernels.layout import lies_chwn
 
 

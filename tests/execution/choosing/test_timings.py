@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from regrow import native
 from regrow.execution.choosing.timings import Timing, Timings, bucket, machine
-from regrow.execution.kernels import native
 
 
 def keep(path, key="a", ms=1.5):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.execution import attach, execution_of
 from regrow.execution.choosing.trial import Trial, dense_copy
-from regrow.execution.kernels import native
 from regrow.execution.modules.chwn import use_chwn
 from tests.execution.automatic import Stopwatch, net
 

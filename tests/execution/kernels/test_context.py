@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import regrow
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.pattern import SparsePattern
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

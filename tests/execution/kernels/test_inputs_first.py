@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import regrow
+from regrow import native
 from regrow.execution import attach, execution_of, unsupported
-from regrow.execution.kernels import native
 
 transformers = pytest.importorskip("transformers")
 Conv1D = pytest.importorskip("transformers.pytorch_utils").Conv1D

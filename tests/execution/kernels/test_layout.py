@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from regrow import native
 from regrow.execution import SparsePattern
-from regrow.execution.kernels import native, passes
+from regrow.execution.kernels import passes
 from regrow.execution.kernels.layout import chwn_strides, empty_as, in_rows, is_chwn, to_channels_last, to_chwn
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.masking import mask_
 
 

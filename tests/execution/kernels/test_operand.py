@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.execution import Geometry, SparsePattern
-from regrow.execution.kernels import native
 from regrow.execution.kernels.operand import operand_of, support_of
 from regrow.support import Support
 from tests.misuse.child import python

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from regrow import native
 from regrow.execution import Geometry, SparsePattern
-from regrow.execution.kernels import native, ops
+from regrow.execution.kernels import ops
 from tests.execution.bounds import assert_within, check_case, reference
 from tests.execution.cases import random_case, tensors
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import regrow
+from regrow import native
 from regrow.errors import ExecutionWarning
-from regrow.execution.kernels import native
 from regrow.execution.kernels.optimizer import step_present
 from regrow.support import Support
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from regrow import native
 from regrow.execution import restore
-from regrow.execution.kernels import native
 from regrow.execution.kernels.layout import is_chwn, lies_chwn, to_chwn
 from regrow.execution.modules.chwn import use_chwn
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.errors import ExecutionWarning, StateError
-from regrow.execution.kernels import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 INPUTS = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))

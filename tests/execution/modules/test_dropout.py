@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from regrow import native
 from regrow.execution import restore
-from regrow.execution.kernels import native
 from regrow.execution.kernels.layout import is_chwn, to_chwn
 from regrow.execution.modules import dropout
 from regrow.execution.modules.chwn import use_chwn

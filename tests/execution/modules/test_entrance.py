@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import regrow
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.layout import is_chwn, to_chwn, to_ordinary
 from regrow.execution.modules.entrance import ChwnConv2d
 

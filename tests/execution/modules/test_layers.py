@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import regrow
+from regrow import native
 from regrow.execution import attach, execution_of, restore, unsupported
-from regrow.execution.kernels import native
 from regrow.execution.modules import layers
 from regrow.execution.modules.chwn import use_chwn
 

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
+from regrow import native
 from regrow.execution import attach, restore
-from regrow.execution.kernels import native
 from regrow.execution.modules import stack
 from regrow.execution.modules.chwn import use_chwn
 

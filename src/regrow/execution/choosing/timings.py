@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import torch
 
+from regrow import native
 from regrow.environment import processor_name
 from regrow.errors import ExecutionWarning
-from regrow.execution.kernels import native
 from regrow.files import cache_root
 
 FORMAT = 1

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native, passes
+from regrow import native
+from regrow.execution.kernels import passes
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.layout import in_rows, to_channels_last, to_chwn, to_kernel, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, SparsePattern

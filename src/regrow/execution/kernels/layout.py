@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native
+from regrow import native
 
 
 def samples_last(x: Tensor) -> Tensor:

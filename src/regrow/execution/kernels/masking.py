@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 
 
 def mask_(tensor: Tensor, present: Tensor) -> None:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from regrow.execution.kernels import native
-from regrow.execution.kernels.records import AdamWStep, SgdStep
+from regrow import native
+from regrow.native.records import AdamWStep, SgdStep
 from regrow.support import Support
 
 

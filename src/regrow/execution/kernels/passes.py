@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.layout import empty_as, in_rows, to_chwn, to_kernel, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 

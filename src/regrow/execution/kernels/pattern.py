@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels import native, records
+from regrow import native
 from regrow.execution.kernels.operand import operand_of
+from regrow.native import records
 from regrow.support import Support
 
 _KEPT_PLANS = 24  # of map sizes, windows and passes of one support

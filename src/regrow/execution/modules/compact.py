@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regrow import native
 from regrow.errors import StateError, UnsupportedError
-from regrow.execution.kernels import native
 from regrow.marks import Marks, positions
 from regrow.support import Support
 
@@ -85,7 +85,7 @@ class CompactLayer(nn.Module):
         Weights that were loaded before their masks are shown as they were loaded.
         """
         dense = self._dense()
-        dense._is_param = True  # type: ignore[attr-defined]  # what model.get_parameter("layer.weight") asks for
+        dense._is_param = True  # what model.get_parameter("layer.weight") asks for
         self.__dict__["_regrow_execution"].lent.add(dense)
         return dense
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.context import Context, once_differentiable
 from regrow.execution.kernels.gradient import watched
 from regrow.execution.kernels.layout import is_chwn

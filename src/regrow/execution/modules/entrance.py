@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.context import Context, once_differentiable
 from regrow.execution.kernels.layout import is_chwn, lies_channels_last, to_channels_last, to_chwn, to_ordinary
 

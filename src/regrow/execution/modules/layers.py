@@ -13,9 +13,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from regrow import native
 from regrow.errors import StateError, UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
-from regrow.execution.kernels import native, ops  # noqa: F401  (registers the operators)
+from regrow.execution.kernels import ops  # noqa: F401  (registers the operators)
 from regrow.execution.kernels.compact import WholeGradient, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.context import Context, once_differentiable
 from regrow.execution.kernels.layout import empty_chwn, lies_chwn, to_chwn
 

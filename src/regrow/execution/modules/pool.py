@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.context import Context, once_differentiable
 from regrow.execution.kernels.layout import empty_chwn, lies_chwn, samples_last, to_chwn
-from regrow.execution.kernels.records import Pool
+from regrow.native.records import Pool
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

@@ -14,15 +14,15 @@ from typing import Protocol, TypeGuard, cast
 import torch
 from torch import Tensor, nn
 
-from regrow.execution.kernels import native
+from regrow import native
 from regrow.execution.kernels.compact import Witness, witnessed
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
 from regrow.execution.kernels.layout import empty_chwn, in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
-from regrow.execution.kernels.records import StackLayer
 from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
+from regrow.native.records import StackLayer
 
 _LINE = 16  # numbers in a cache line, at least
 _LARGE = 1 << 22  # numbers in an output that torch's own layers are slow with in CHWN: it leaves as the input came

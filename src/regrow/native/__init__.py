@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from regrow.errors import unknown
-from regrow.execution.kernels.records import LETTERS, RECORDS, described
+from regrow.native.records import LETTERS, RECORDS, described
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -26,7 +26,7 @@ class NativeError(RuntimeError):
 @functools.cache
 def library_path() -> Path | None:
     """The library beside the package, or None if it was not built."""
-    path = Path(__file__).parents[2] / "_kernels.abi3.so"
+    path = Path(__file__).parents[1] / "_kernels.abi3.so"
     return path if path.is_file() else None
 
 

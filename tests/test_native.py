@@ -10,10 +10,11 @@ import sys
 import pytest
 import torch
 
+from regrow import native
 from regrow.execution import Geometry, SparsePattern
-from regrow.execution.kernels import native, passes, records
-from regrow.execution.kernels.native import NativeError
+from regrow.execution.kernels import passes
 from regrow.execution.kernels.pattern import KernelPlan, Plans, record_of
+from regrow.native import NativeError, records
 
 BOTH_COMPUTE = """
 import torch, regrow
@@ -71,7 +72,7 @@ def test_a_call_with_the_wrong_number_of_arguments_is_refused():
 
 @built
 def test_an_unknown_instruction_set_is_refused():
-    command = [sys.executable, "-c", "from regrow.execution.kernels import native; native.library()"]
+    command = [sys.executable, "-c", "from regrow import native; native.library()"]
     done = subprocess.run(
         command, env={**os.environ, "REGROW_ISA": "avx3"}, capture_output=True, text=True, timeout=300
     )
