@@ -15,7 +15,7 @@ constexpr int kMostMatrixInputs = 192;
 // A matrix that would give such a block less than one entry per visit is *thin*: its input blocks are as large as 16 bits can tell, its output
 // blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
 constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
-constexpr size_t kFewEntries = 1 << 16;   // that are quicker to find by a list of their sources
+constexpr size_t kFewEntries = 1 << 14;   // fewer keep a list of their sources, which is small
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
