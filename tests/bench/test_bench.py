@@ -226,6 +226,18 @@ def test_what_cannot_compile_gives_its_reason():
 
 def test_peak_is_a_rate_of_work():
     assert machine.fma_peak(tries=2, rounds=1000) > 0
+    assert machine.fma_peak(tries=2, rounds=1000, size=64 << 10) > 0
+    assert machine.fma_peak(tries=1, rounds=1000, size=1) == 0  # less than a round of vectors
+
+
+def test_machine_command_writes_a_rate_per_place(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "PLACES", {"registers": 0, "16 KB": 16 << 10})
+    assert main(["bench", "machine", "--json", str(tmp_path / "machine.json")]) == 0
+    content = json.loads((tmp_path / "machine.json").read_text())
+    assert content["machine"]["instruction_set"] == native.instruction_set()
+    assert set(content["gflops"]) == {"registers", "16 KB"}
+    assert min(content["gflops"].values()) > 0
+    assert "16 KB" in capsys.readouterr().out
 
 
 def test_medians_interleave():

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.table import Table
 
 from regrow import models, native
 from regrow.allocator import keep_buffers
@@ -94,6 +95,17 @@ def bench_wide(repeats: int, threads: int, path: str | None) -> None:
     content["rows"].append(found.record())
     _store(path, content)
     Console().print(found.line(), highlight=False, soft_wrap=True)
+
+
+def bench_machine(threads: int, path: str | None) -> None:
+    """What multiply-adds reach, by where one operand lies."""
+    use_threads(threads)
+    found = machine.ceilings()
+    _store(path, {"machine": {**describe(), "instruction_set": native.instruction_set()}, "gflops": found})
+    table = Table("one operand from", "GFLOP/s")
+    for place, peak in found.items():
+        table.add_row(place, f"{peak:.0f}")
+    Console().print(table)
 
 
 def _infer(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:

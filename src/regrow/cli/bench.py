@@ -8,6 +8,7 @@ regrow bench auto --model vgg16-d --density 0.05,0.3              its choice aga
 regrow bench infer --model vgg16-d --density 0.05,0.1 --batch 1,64    frozen networks: ours, torch eager and compiled
 regrow bench memory --json memory.json                           bytes of a step, counted and measured: dense, masked, sparse
 regrow bench wide --json wide.json                               768 inputs, 670,000 outputs, 4.2%: compact beside dense
+regrow bench machine                                             multiply-adds from registers, caches, memory: what no layer can exceed
 regrow bench plot layers.json train.json --out docs/speed-up.png
 """
 
@@ -23,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow bench``."""
     parser.add_argument(
         "what",
-        choices=("layers", "train", "auto", "infer", "memory", "wide", "plot"),
-        help="layers, training steps, what `auto` chooses, inference, memory, a layer too wide to be dense, or a picture",
+        choices=("layers", "train", "auto", "infer", "memory", "wide", "machine", "plot"),
+        help="layers, training steps, what `auto` chooses, inference, memory, a layer too wide to be dense, the "
+        "machine's own ceilings, or a picture",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="`plot`: files written by --json")
     parser.add_argument("--density", help=f"comma-separated, in (0, 1] (default {DENSITIES}; `memory`: 0.05)")
@@ -89,6 +91,11 @@ def run(options: argparse.Namespace) -> int:
         from regrow.bench.command import bench_wide
 
         bench_wide(options.repeats, options.threads or 0, options.json)
+        return 0
+    if options.what == "machine":
+        from regrow.bench.command import bench_machine
+
+        bench_machine(options.threads or 0, options.json)
         return 0
     options.model = options.model or "vgg16-d"
     options.density = options.density or DENSITIES

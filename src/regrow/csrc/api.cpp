@@ -1,8 +1,10 @@
 // The C interface that Python loads with ctypes. Arguments are checked in Python; errors here are status codes, never exceptions.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "abi.h"
 #include "ascending.h"
@@ -255,18 +257,30 @@ REGROW_API const char* regrow_isas() {
 REGROW_API int64_t regrow_plan_bytes(const void* plan) { return int64_t(static_cast<const Plan*>(plan)->bytes()); }
 REGROW_API void regrow_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
 
-// The best that multiply-adds on registers reach with the kernels' own vectors, in billions of floating-point operations per second.
-REGROW_API double regrow_fma_peak(int64_t rounds, int threads) {
-  if (rounds < 1 || threads < 1) return 0.0;
+// The best that multiply-adds reach with the kernels' own vectors, in billions of floating-point operations per second: on registers
+// alone (`bytes` = 0), or with one operand from so much memory of each thread.
+REGROW_API double regrow_fma_peak(int64_t rounds, int threads, int64_t bytes) {
+  if (rounds < 1 || threads < 1 || bytes < 0) return 0.0;
   const Kernels<float>& table = chosen_table();
+  const int lanes = table.traits->vector_bytes / 4;
+  const int64_t vectors = bytes / table.traits->vector_bytes / kPeakAccumulators * kPeakAccumulators;
+  if (bytes && !vectors) return 0.0;
+  const int64_t sweeps = bytes ? rounds * kPeakAccumulators / vectors + 1 : rounds;
   volatile float seed = 1e-3f;  // read at run time, so that no compiler can compute the result
+  std::vector<Scratch> memory(threads);
+  for (Scratch& own : memory) {
+    if (float* begin = bytes ? own.get<float>(vectors * lanes) : nullptr) std::fill(begin, begin + vectors * lanes, float(seed));
+  }
   const auto begin = std::chrono::steady_clock::now();
-  parallel_openmp(threads, [&](int) {
+  parallel_openmp(threads, [&](int part) {
     float total;
-    table.multiply_add(rounds, seed, &total);
+    if (bytes)
+      table.multiply_add_from(memory[part].get<float>(vectors * lanes), vectors, sweeps, &total);
+    else
+      table.multiply_add(sweeps, seed, &total);
     volatile float kept = total;
     (void)kept;
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return 2e-9 * kPeakAccumulators * (table.traits->vector_bytes / 4) * double(rounds) * threads / seconds;
+  return 2e-9 * double(bytes ? vectors : kPeakAccumulators) * lanes * double(sweeps) * threads / seconds;
 }
