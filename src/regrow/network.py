@@ -32,6 +32,7 @@ from regrow.topology.initial import Setup
 from regrow.topology.journal import Journal, Record, coded, decoded, layer_record
 from regrow.topology.redistribute import momentum_shares
 from regrow.topology.view import LayerView, Source, Update
+from regrow.vectors import changing
 
 if TYPE_CHECKING:
     from regrow.execution.choosing.prices import Prices
@@ -147,8 +148,6 @@ class SparseNetwork:
     def _shapes(self) -> list[tuple[int, ...]]:
         return [tuple(layer.shape) for layer in self.layers]
 
-    # ---------------------------------------------------------------------------------------------- starting
-
     @torch.no_grad()
     def initialise(self, model: nn.Module, calibration: Any) -> None:
         """Draw the first masks and mask the weights."""
@@ -182,8 +181,7 @@ class SparseNetwork:
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
         self.ranks.agree(own, "at the start")
-        self.start_masks = self._coded(own)
-        self.ever_masks = list(self.start_masks)
+        self.start_masks, self.ever_masks = (codes := self._coded(own)), list(codes)
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
@@ -197,8 +195,7 @@ class SparseNetwork:
             sparse.take_mask(masks[sparse.name])
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
-        self.start_masks = self._coded(own)
-        self.ever_masks = list(self.start_masks)
+        self.start_masks, self.ever_masks = (codes := self._coded(own)), list(codes)
         self._prepare()
         self._masks_changed()
 
@@ -292,6 +289,7 @@ class SparseNetwork:
         ends = targets or [view.nnz for view in views]
         return [min(floors[view.index], end) for view, end in zip(views, ends, strict=True)]
 
+    @changing()
     def commit(self, update: Update, change: Change, window_stays_open: bool) -> None:
         """Check a change against the budget rule and between ranks, journal it, write it."""
         check_budget(self.settings.method, self.allowance, update, [count_of(mask) for mask in change.masks])
@@ -336,6 +334,7 @@ class SparseNetwork:
             return found
         return (found.dense() if isinstance(found, Marks) else found).to(layer.parameter.device)
 
+    @changing()
     def set_masks(self, masks: Mapping[str, Tensor | Marks]) -> None:
         """Replace the masks of whole parameters from outside the cycle (restored state)."""
         for sparse in self.parameters:

@@ -25,6 +25,7 @@ from regrow.topology.distribution import budget, hand_out
 from regrow.topology.initial import Setup, by_magnitude, follows_rank
 from regrow.topology.score import magnitude
 from regrow.topology.select import largest
+from regrow.vectors import changing
 
 if TYPE_CHECKING:
     from regrow.network import SparseNetwork
@@ -125,6 +126,7 @@ def warn_of_trained(model: nn.Module, optimizer: Optimizer, layers: Sequence[Lay
         )
 
 
+@changing()
 def take_zeros(network: SparseNetwork) -> None:
     """Take masks and budget from the zeros of the weights as they are."""
     fresh = {sparse.name: sparse.nonzeros() for sparse in network.parameters}

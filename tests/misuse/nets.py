@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import regrow
+from regrow.errors import UnsupportedError
 
 METHODS = ["sparse-momentum", "set", "rigl", "static", "itop", "mest", "granet"]
 STEPS, CLOSE, MOVED = 6, 1e-8, (1e-13, 1e-11)
@@ -82,7 +83,7 @@ def u_net(rng):
     return UNet(rng.randrange(2, 6), rng.random() < 0.5), (3, 8, 8)
 
 
-def run(seed, execution, moved=0, size=0.0):
+def run(seed, execution, moved=0, size=0.0, storage="dense"):
     """All numbers of a short training run, in order."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
@@ -98,7 +99,13 @@ def run(seed, execution, moved=0, size=0.0):
                 parameter.mul_(_nearly_one(parameter, size, generator))
                 parameter.register_hook(lambda gradient: gradient * _nearly_one(gradient, size, generator))
     optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, nesterov=rng.random() < 0.5)
-    options = {"density": rng.choice([0.3, 0.5, 0.7]), "steps": 20, "update_every": 2, "execution": execution}
+    options = {
+        "density": rng.choice([0.3, 0.5, 0.7]),
+        "steps": 20,
+        "update_every": 2,
+        "execution": execution,
+        "storage": storage,
+    }
     handle = regrow.sparsify(net, optimizer, rng.choice(METHODS), **options)
     found = []
     for _ in range(STEPS):
@@ -106,7 +113,7 @@ def run(seed, execution, moved=0, size=0.0):
         optimizer.zero_grad()
         y = net(x)
         y.square().mean().backward()
-        present = [p.grad * handle.masks[n] for n, p in _sparse(handle)]
+        present = [sparse.dense(sparse.parameter.grad) * sparse.mask for sparse in handle.parameters]
         optimizer.step()
         found += [y.detach(), x.grad, *present, *(t.detach().clone() for t in net.state_dict().values())]
         found += [mask.double() for mask in handle.masks.values()]
@@ -117,14 +124,19 @@ def _nearly_one(like, size, generator):
     return 1 + size * torch.randn(like.shape, dtype=torch.float64, generator=generator)
 
 
-def _sparse(handle):
-    return [(layer.name, layer.parameter) for layer in handle.network.layers]
-
-
 def distance(a, b):
     """The largest difference, relative to the largest number of its tensor."""
     pairs = [(x.double(), y.double()) for x, y in zip(a, b, strict=True) if x.numel()]
     return max(float((x - y).abs().max() / y.abs().max().clamp(min=1e-6)) for x, y in pairs)
+
+
+def compact_agrees(seed):
+    """Whether compact storage gives the bits of dense storage; None where a layer or the method needs a dense one."""
+    try:
+        compact = run(seed, "sparse", storage="compact")
+    except UnsupportedError:
+        return None
+    return all(torch.equal(a, b) for a, b in zip(compact, run(seed, "sparse"), strict=True))
 
 
 def judged(seed):

@@ -14,6 +14,12 @@ def test_a_sample_of_networks():
     assert found.count("same") >= 4
 
 
+def test_a_sample_of_networks_in_compact_storage():
+    found = [nets.compact_agrees(seed) for seed in range(8)]
+    assert False not in found
+    assert found.count(True) >= 4
+
+
 def test_a_tie_by_construction_is_traced():
     """Two gradients of a kernel on maps with constant borders are equal whatever the weights: only rounding tells them apart."""
     assert nets.judged(100_939) == "traced"

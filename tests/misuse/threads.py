@@ -10,6 +10,7 @@ from torch import nn
 import regrow
 
 METHODS = ["set", "rigl", "sparse-momentum", "top-kast", "static", "deep-r"]
+STORED_COMPACT = ["set", "rigl", "sparse-momentum", "static"]
 
 
 def linear_net():
@@ -21,12 +22,16 @@ def conv_net():
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 10)), (3, 8, 8)
 
 
-def sparse_net(seed, method, double=False):
+def sparse_net(seed, double=False):
+    """Every third one, beginning with the third, is stored compact: its weights change their size while others compute."""
+    storage = "compact" if seed % 3 == 2 else "dense"
+    method = random.Random(seed).choice(STORED_COMPACT if storage == "compact" else METHODS)
     torch.manual_seed(seed)
     net, shape = linear_net() if seed % 2 else conv_net()
     net = net.double() if double else net
     optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
-    handle = regrow.sparsify(net, optimizer, method, density=0.2, steps=1000, update_every=5, execution="sparse")
+    options = {"density": 0.2, "steps": 1000, "update_every": 5, "execution": "sparse", "storage": storage}
+    handle = regrow.sparsify(net, optimizer, method, **options)
     return net, optimizer, handle, shape
 
 
@@ -52,7 +57,7 @@ def together(workers):
 
 def infer(seed):
     """Four threads infer from the first use on: every answer is that of a thread alone, and the dense one up to rounding."""
-    net, _, handle, shape = sparse_net(seed, random.Random(seed).choice(METHODS), double=True)
+    net, _, handle, shape = sparse_net(seed, double=True)
     net.eval()
     inputs = [torch.randn(8 + i, *shape, dtype=torch.float64) for i in range(4)]
     answers = [[] for _ in inputs]
@@ -74,8 +79,7 @@ def infer(seed):
 
 def trained(seed, others):
     """Weights after 60 steps, with other threads that evaluate meanwhile."""
-    method = random.Random(seed).choice(METHODS)
-    net, optimizer, handle, shape = sparse_net(seed, method)
+    net, optimizer, handle, shape = sparse_net(seed)
     generator = torch.Generator().manual_seed(seed)
     batches = [(torch.randn(16, *shape, generator=generator), torch.arange(16) % 10) for _ in range(60)]
     done, seen = threading.Event(), []
@@ -97,7 +101,7 @@ def trained(seed, others):
 
     together([train] + [evaluate] * others)
     assert all(seen)
-    assert handle.updates > 0 or method == "static"
+    assert handle.updates > 0 or handle.method.name == "static"
     with torch.no_grad():
         sparse = net(batches[0][0])
         handle.densify()

@@ -2,7 +2,7 @@
 
 A combination of method, optimizer and execution is trained whole, and again while it is killed; both must leave the same bytes.
 ``auto`` decides by a stopwatch, here a dice: its whole run repeats the decisions that the killed one came to, and no step may ever have
-been computed with two different ones. Lottery tickets train in a loop of their own.
+been computed with two different ones. Lottery tickets train in a loop of their own. ``compact`` computes sparse and stores so.
 """
 
 import itertools
@@ -27,10 +27,15 @@ from regrow.training.run import Run
 from tests.training import tiny
 from tests.training.killing import Fate, watch_everything
 
-GOAL = {"kills": 240}
+GOAL = {"kills": 280}
 ZERO = ("lost", "different", "left over")
 METHODS = ("sparse-momentum", "rigl", "set", "granet", "deep-r", "top-kast", "sr-ste", "lottery-ticket")
-COMBINATIONS = list(itertools.product(METHODS, ("sgd", "adamw"), ("masked", "sparse", "auto")))
+STORED_COMPACT = ("sparse-momentum", "rigl", "set", "granet")
+OPTIMIZERS = ("sgd", "adamw")
+COMBINATIONS = [
+    *itertools.product(METHODS, OPTIMIZERS, ("masked", "sparse", "auto")),
+    *itertools.product(STORED_COMPACT, OPTIMIZERS, ("compact",)),
+]
 KILLS_PER_CASE = 5
 POINTS = 80
 MEMORY = "/dev/shm"
@@ -203,7 +208,9 @@ def job_of(method, optimizer, execution, work):
         return lambda folder: tickets(path, optimizer, rate, execution, folder)
     every = 0 if method in ("deep-r", "sr-ste") else 3
     density = 0.5 if method == "sr-ste" else 0.3
-    sparse = Sparse(method, density, update_every=every, window_tolerance=0.5, execution=execution)
+    storage = "compact" if execution == "compact" else "dense"
+    way = "sparse" if execution == "compact" else execution
+    sparse = Sparse(method, density, update_every=every, window_tolerance=0.5, execution=way, storage=storage)
     seconds = 1e9 if execution == "auto" else 0.0  # what is decided must be saved also where no checkpoint is due
     config = tiny.config(
         path, epochs=2, sparse=sparse, optimizer=Optimizer(optimizer, rate), checkpoint_seconds=seconds

@@ -1,6 +1,7 @@
 """What a layer in compact storage shows of its weight: never less than was loaded, and never a write that is lost in silence."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -129,3 +130,27 @@ def test_reading_saving_and_penalties_are_no_writes():
     optimizer.step()
     assert model(INPUTS).isfinite().all()
     assert not model[0]._regrow_execution.lent._counts
+
+
+def test_no_other_thread_computes_with_new_weights_at_old_positions():
+    model, optimizer, handle = sparse_network(0)
+    listeners, answers, threads = handle.network.mask_listeners, [], []
+    place = listeners.index(handle.switch.refresh)
+
+    def compute():
+        with torch.no_grad():
+            answers.append(model(INPUTS))
+
+    def refresh():
+        """Weights have moved by now, and layers do not know their positions yet."""
+        threads.append(threading.Thread(target=compute))
+        threads[-1].start()
+        threads[-1].join(0.2)
+        handle.switch.refresh()
+
+    listeners[place] = refresh
+    while not handle.updates:
+        step(model, optimizer)
+    threads[0].join()
+    assert len(threads) == len(answers) == 1
+    assert torch.equal(answers[0], model(INPUTS))

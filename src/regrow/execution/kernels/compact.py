@@ -22,6 +22,7 @@ from regrow.execution.kernels.gradient import (
 )
 from regrow.execution.kernels.layout import in_rows, to_chwn, to_kernel, to_ordinary
 from regrow.execution.kernels.pattern import SparsePattern
+from regrow.vectors import still
 
 Witness = Callable[["WholeGradient"], None]
 
@@ -103,6 +104,7 @@ class CompactFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @still()
     def backward(ctx: _CompactContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input, present weights and bias."""
         x, weight = ctx.saved_tensors

@@ -5,16 +5,13 @@ Kernels of compact storage have no operator that a compiled program could hold.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels.compact import CompactFunction, Witness
-from regrow.execution.kernels.pattern import SparsePattern
-
 
 @torch.compiler.disable
-def compact_product(
-    x: Tensor, values: Tensor, bias: Tensor | None, pattern: SparsePattern, witness: Witness | None
-) -> Tensor:
-    """A layer in compact storage, outside every compiled program."""
-    return CompactFunction.apply(x, values, bias, pattern, witness)
+def eagerly(compute: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:
+    """What a function computes, outside every compiled program."""
+    return compute(*arguments)

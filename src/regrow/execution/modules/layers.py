@@ -17,7 +17,7 @@ from regrow import native
 from regrow.errors import StateError, UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
 from regrow.execution.kernels import ops  # noqa: F401  (registers the operators)
-from regrow.execution.kernels.compact import WholeGradient, Witness
+from regrow.execution.kernels.compact import CompactFunction, WholeGradient, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
@@ -26,7 +26,7 @@ from regrow.execution.modules.compact import CompactLayer, Lent
 from regrow.marks import among, placed
 from regrow.scope import inputs_first, is_inputs_first
 from regrow.support import Support
-from regrow.vectors import resize
+from regrow.vectors import resize, still
 
 _ATTRIBUTE = "_regrow_execution"
 
@@ -227,8 +227,7 @@ class Execution:
         self.name: str | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
-        self.lent = Lent()
-        self._inputs_first = inputs_first(type(module)) is not None
+        self.lent, self._inputs_first = Lent(), inputs_first(type(module)) is not None
 
     def take_weight(self) -> None:
         """Let a channels_last weight lie in ordinary order, in which kernels read it: else every pass copies it. `detach` puts it back."""
@@ -291,10 +290,13 @@ class Execution:
         channels = self.pattern.out_channels if self._inputs_first else self.pattern.in_channels
         if x.shape[1] != channels:
             raise self.misshaped(x, f"{channels} channels in dimension 1")
+        if self.pattern.support.is_compact:
+            # At the first use: whoever never stores compactly need not wait for all of torch.compile to be imported.
+            from regrow.execution.kernels.uncompiled import eagerly
+
+            return eagerly(self._compute_compact, x, weight, bias)
         if x.dtype != weight.dtype:
             x = self._converted(x, weight.dtype)
-        if self.pattern.support.is_compact:
-            return self._compute_compact(x, weight, bias)
         if torch.compiler.is_compiling():
             return torch.ops.regrow.sparse_forward(x, weight, bias, *self.operands, self.dense)
         if not self._looked and x.grad_fn is not None:
@@ -303,10 +305,9 @@ class Execution:
         return function.apply(x, weight, bias, self.pattern, self.buffer, self.dense)
 
     def _compute_compact(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        # At the first use: whoever never stores compactly need not wait for all of torch.compile to be imported.
-        from regrow.execution.kernels.uncompiled import compact_product
-
-        return compact_product(x, weight, bias, self.pattern, self.witness)
+        with still():
+            x = x if x.dtype == weight.dtype else self._converted(x, weight.dtype)
+            return CompactFunction.apply(x, weight, bias, self.pattern, self.witness)
 
     @property
     def witness(self) -> Witness | None:

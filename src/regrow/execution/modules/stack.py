@@ -23,6 +23,7 @@ from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
 from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
 from regrow.native.records import StackLayer
+from regrow.vectors import still
 
 _LINE = 16  # numbers in a cache line, at least
 _LARGE = 1 << 22  # numbers in an output that torch's own layers are slow with in CHWN: it leaves as the input came
@@ -62,7 +63,8 @@ def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
     """The output of a stack: every other module is a layer."""
     layers = modules[::2]
     tensors = [layer._parameters[name] for layer in layers for name in ("weight", "bias")]
-    return _StackFunction.apply(x, [execution_of(layer) for layer in layers], *tensors)
+    with still():
+        return _StackFunction.apply(x, [execution_of(layer) for layer in layers], *tensors)
 
 
 class _Outline:
@@ -170,6 +172,7 @@ class _StackFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @still()
     def backward(ctx: _StackContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the input, and of each layer's weight and bias."""
         x, *weights = ctx.saved_tensors
