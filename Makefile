@@ -70,6 +70,7 @@ bench: $(CORE)  ## what masking and topology updates cost
 docs: $(CORE)  ## build the documentation site into site/
 	@echo "$(call extra,docs)" | $(INSTALL) -r /dev/stdin
 	$(BIN)/python -m docs.tools.build
+	@echo "the site is in site/: open site/index.html"
 
 wheel: $(BIN)/python  ## build sdist and wheel into dist/ and try the wheel in an environment of its own
 	@echo "$(call extra,release)" | $(INSTALL) -r /dev/stdin

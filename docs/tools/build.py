@@ -35,6 +35,8 @@ def stage(target: Path = STAGE) -> Path:
     for page in target.rglob("*.md"):
         up = "../" * len(page.relative_to(target).parents[:-1])
         page.write_text(_inside(page.read_text(), up))
+    (target / "assets").mkdir()
+    shutil.copy(Path(__file__).parent / "iframe-worker.js", target / "assets")
     folder = target / "reference"
     folder.mkdir()
     for name in reference.PAGES:

@@ -290,7 +290,12 @@ def test_help_lists_the_keys_by_group(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = capsys.readouterr().out
-    for group, key in (("  run\n", "epochs=100"), ("  [optimizer]\n", "lr=0.1"), ("  [sparse]\n", "density=0.05")):
+    for group, key in (
+        ("  run\n", "epochs=100"),
+        ("  [optimizer]\n", "lr=0.1"),
+        ("  [sparse]\n", "density=0.05"),
+        ("  [sparse]\n", "execution=auto"),
+    ):
         assert key in text.split(group)[1].split("  [")[0]
 
 

@@ -2,12 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from regrow import native
-from regrow.bench import memory
 from regrow.cli.main import main
 from regrow.data import FetchError
 from regrow.demo import main as demo
@@ -17,8 +17,8 @@ from regrow.demo.pairs import DENSITY, pairs
 from regrow.shipping import file as shipped
 
 ROWS = [
-    Row("LeNet", "dense", 1.5, 266_200, 1.2, 80.0, 1_066_400),
-    Row("LeNet", "sparse", 2.0, 13_310, 0.4, None, 80_000),
+    Row("LeNet", "dense", 1.5, 266_200, 1.2, 3_000_000, 1_066_400),
+    Row("LeNet", "sparse", 2.0, 13_310, 0.4, 4_000_000, 80_000, 1_100_000),
 ]
 
 
@@ -35,8 +35,11 @@ def test_arms_differ_in_their_sparse_part_alone(data, images):
 
 
 def test_sentences_compare_the_rows():
-    *_, last = show.sentences(ROWS, "digits", "a processor")
-    assert last == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, error +0.50 points."
+    first, *_, last = show.sentences(ROWS, "digits", "a processor")
+    assert first == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, error +0.50 points."
+    assert "with --storage compact the sparse networks take 1.1 MB" in last
+    *_, last = show.sentences([ROWS[0], replace(ROWS[1], compact_bytes=None)], "digits", "a processor")
+    assert last.endswith("Weights keep their dense shape.")
 
 
 def test_without_mnist_the_sample_is_taken_and_said(monkeypatch):
@@ -55,11 +58,8 @@ def test_without_mnist_the_sample_is_taken_and_said(monkeypatch):
 def test_the_demo_as_a_whole(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(measure, "_ROUNDS", 1)
-    measured = []
-    monkeypatch.setattr(measure, "peak_mb", lambda arm: measured.append(memory.build(arm)) or 5.0)
     assert main(["demo", "--sample", "--max-steps", "8", "--out", str(tmp_path)]) == 0
     output = capsys.readouterr().out
-    assert len(measured) == 4
     for model in ("lenet300", "lenet5"):
         sizes = {}
         for arm in ("dense", "sparse"):
@@ -77,6 +77,13 @@ def test_the_demo_as_a_whole(tmp_path, capsys, monkeypatch):
             assert sum(int(mask.sum()) for mask in matrices.values()) == result["nonzeros"]
         assert result["execution"] == "sparse", "on the kernels"
         assert sizes["sparse"] < sizes["dense"] / 5
+    memory = [float(size) for size in re.findall(r"([\d.]+) MB │", output)]
+    assert len(memory) == 4
+    compact = [
+        float(size)
+        for size in re.search(r"compact the sparse networks take ([\d.]+) MB and ([\d.]+) MB", output).groups()
+    ]
+    assert all(small < dense / 2 for small, dense in zip(compact, memory[::2], strict=True))
     page = (tmp_path / "index.html").read_text()
     for link in re.findall(r'href="(\w[^":]*)"', page):
         assert (tmp_path / link).is_file()

@@ -67,6 +67,15 @@ def test_the_navigation_names_every_page(staged, monkeypatch):
     assert not re.search(r"- [A-Z]+$", text, re.MULTILINE), "no list is left to fill in"
 
 
+def test_the_search_needs_no_network(staged):
+    """The theme's plugin fetches a script of this name from elsewhere unless it is told of another."""
+    settings = (DOCS / "tools" / "mkdocs.yml").read_text()
+    (script,) = re.findall(r"polyfills: \[(.*)\]", settings)
+    assert "iframe-worker" in script
+    assert (staged / script).is_file()
+    assert "http" not in settings
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

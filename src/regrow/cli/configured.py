@@ -23,16 +23,16 @@ keys and defaults (the section may be left out where only one has the key):
 """
 
 
-def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """A preset or file; overrides are taken out of the command line before by :func:`separate`."""
+def add_configuration(parser: argparse.ArgumentParser, execution: str = Sparse().execution) -> None:
+    """A preset or file, and the command's own way to compute; overrides are taken out of the command line before by :func:`separate`."""
     parser.add_argument("configuration", nargs="?", help="a preset (see `regrow train --list`) or a TOML file")
     parser.set_defaults(overrides={})
-    parser.epilog = EPILOGUE + "\n".join(_groups())
+    parser.epilog = EPILOGUE + "\n".join(_groups(execution))
 
 
-def _groups() -> list[str]:
+def _groups(execution: str) -> list[str]:
     """The keys of a configuration with their defaults, one paragraph per section."""
-    plain = configuration.as_dict(Config())
+    plain = configuration.as_dict(Config(sparse=Sparse(execution=execution)))
     groups = {"run": {key: value for key, value in plain.items() if not isinstance(value, dict)}}
     groups |= {f"[{key}]": value for key, value in plain.items() if isinstance(value, dict) and value}
     lines = []

@@ -20,7 +20,7 @@ from regrow.config import Config, to_toml
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``regrow train``."""
-    add_configuration(parser)
+    add_configuration(parser, execution="auto")
     parser.add_argument(
         "--out",
         type=place,

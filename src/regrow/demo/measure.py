@@ -8,11 +8,11 @@ from typing import Any
 
 from regrow import models
 from regrow.bench import masks
-from regrow.bench.arms import batch_of
-from regrow.bench.memory import peak_mb
+from regrow.bench.arms import SparseArm, batch_of, single_arm
 from regrow.bench.train import TrainResult, WindowSteps, measure
 from regrow.config import Config
 from regrow.demo.pairs import Pair
+from regrow.memory import account
 from regrow.momentum import window_length
 from regrow.shipping import file as shipped
 from regrow.training.folder import RunFolder
@@ -23,22 +23,25 @@ _ROUNDS = 15
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One line of the table; ``compact_bytes`` is the memory of the same training in compact storage."""
 
     network: str
     arm: str
     error: float
     weights: int
     step_ms: float
-    peak_mb: float | None
+    memory_bytes: int
     file_bytes: int
+    compact_bytes: int | None = None
 
 
 def rows(pair: Pair, folders: dict[str, Path], results: dict[str, dict[str, Any]]) -> list[Row]:
     """Both lines of a network whose runs are finished; writes the file to ship into each run's folder."""
     times = _times(pair.sparse, folders["sparse"])
     step_ms = {"dense": times.dense_step_ms, "sparse": times.epoch_ms or times.native_step_ms}
-    memory = {"dense": times.dense_setting, "sparse": "sparse"}
+    execution = pair.sparse.sparse.execution
+    memory = {"dense": times.dense_setting, "sparse": execution}
+    on_kernels = execution == "sparse"
     return [
         Row(
             pair.title,
@@ -48,6 +51,7 @@ def rows(pair: Pair, folders: dict[str, Path], results: dict[str, dict[str, Any]
             step_ms[arm],
             _memory(config, memory[arm], folders["sparse"]),
             _ship(folders[arm]),
+            _memory(config, execution, folders["sparse"], "compact") if arm == "sparse" and on_kernels else None,
         )
         for arm, config in pair.arms.items()
     ]
@@ -63,9 +67,13 @@ def _times(config: Config, folder: Path) -> TrainResult:
     return measure(config.model, model, batch, chosen, _ROUNDS, window=window, compile=False)
 
 
-def _memory(config: Config, name: str, masked_by: Path) -> float | None:
-    arm = {"model": config.model, "batch": config.data.batch, "name": name, "masks": str(masked_by)}
-    return peak_mb({**arm, "threads": config.threads})
+def _memory(config: Config, name: str, masked_by: Path, storage: str = "dense") -> int:
+    """Bytes of training, counted after a step outside growth windows."""
+    where = {"masks": str(masked_by), "storage": storage}
+    arm = single_arm({"model": config.model, "batch": config.data.batch, "name": name, **where})
+    arm.step()
+    network = arm.handle.network if isinstance(arm, SparseArm) else None
+    return account(arm.model, arm.optimizer, network, arm.x).total
 
 
 def _ship(folder: Path) -> int:

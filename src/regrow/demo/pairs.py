@@ -1,7 +1,7 @@
 """What the demo trains: two small networks, each dense and with a tenth of its weights.
 
-An illustration, not a result: learning rates are those of the presets and epochs as many as two minutes allow, but density and epochs
-were picked among four settings by test error.
+An illustration, not a result: learning rates are those of the presets; density and epochs, within two minutes, were picked among four
+settings by test error.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.table import Table
 
 from regrow.demo.measure import Row
+from regrow.memory import readable
 from regrow.report import html
 
-HEAD = ("network", "arm", "weights", "error", "ms/step", "peak MB", "file")
+HEAD = ("network", "arm", "weights", "error", "ms/step", "memory", "file")
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -29,29 +30,38 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row as text.
 
     Example:
-        >>> cells(Row("LeNet", "dense", 1.3, 266200, 1.5, None, 1066400))
-        ('LeNet', 'dense', '266,200', '1.30%', '1.50', '-', '1,066 kB')
+        >>> cells(Row("LeNet", "dense", 1.3, 266200, 1.5, 3672920, 1066400))
+        ('LeNet', 'dense', '266,200', '1.30%', '1.50', '3.7 MB', '1,066 kB')
     """
-    memory = "-" if row.peak_mb is None else f"{row.peak_mb:.0f}"
     size = f"{row.file_bytes / 1000:,.0f} kB"
-    return row.network, row.arm, f"{row.weights:,}", f"{row.error:.2f}%", f"{row.step_ms:.2f}", memory, size
+    error, memory = f"{row.error:.2f}%", readable(row.memory_bytes)
+    return row.network, row.arm, f"{row.weights:,}", error, f"{row.step_ms:.2f}", memory, size
 
 
 def sentences(rows: Sequence[Row], data: str, machine: str) -> list[str]:
-    """What was measured, and how."""
+    """What came out, then how it was measured."""
     lines = [
-        f"Trained on {data}; weights are those of sparsifiable layers. One run each: an illustration, not a result. Learning rates are "
-        "the presets'; density and epochs were picked among four settings by test error, within two minutes.",
-        f"A step is forward, backward and optimizer on one thread of {machine}, batch 100, dense and sparse in turns, median of 15; "
-        "dense at the faster of torch's two memory formats, sparse with growth windows counted in.",
-        "Peak MB is what two steps need beyond an idle Python with torch: weights keep their dense shape while training, so it stays.",
+        f"{dense.network}: {dense.weights / sparse.weights:.0f}x fewer weights, {dense.step_ms / sparse.step_ms:.1f}x the speed, "
+        f"a file {dense.file_bytes / sparse.file_bytes:.1f}x smaller, error {sparse.error - dense.error:+.2f} points."
+        for dense, sparse in zip(rows[::2], rows[1::2], strict=True)
     ]
-    for dense, sparse in zip(rows[::2], rows[1::2], strict=True):
-        lines.append(
-            f"{dense.network}: {dense.weights / sparse.weights:.0f}x fewer weights, {dense.step_ms / sparse.step_ms:.1f}x the speed, "
-            f"a file {dense.file_bytes / sparse.file_bytes:.1f}x smaller, error {sparse.error - dense.error:+.2f} points."
-        )
-    return lines
+    return [
+        *lines,
+        f"Data: {data}. Error: on test images, after one run each; an illustration, not a result. Learning rates are the presets'; "
+        "density and epochs were picked among four settings by test error.",
+        f"Step: forward, backward and optimizer, batch 100, one thread of {machine}; dense and sparse in turns, median of 15. Dense runs "
+        "in the faster of torch's two memory formats; sparse includes its growth windows.",
+        f"Memory: weights, gradients, optimizer state, masks, lists of the kernels and activations of a batch, counted. {_compact(rows)}",
+    ]
+
+
+def _compact(rows: Sequence[Row]) -> str:
+    """What the memory of the sparse arms could be."""
+    sizes = [readable(row.compact_bytes) for row in rows if row.compact_bytes is not None]
+    if not sizes:
+        return "Weights keep their dense shape."
+    less = f"with --storage compact the sparse networks take {' and '.join(sizes)}, and steps somewhat longer."
+    return f"Weights keep their dense shape; {less}"
 
 
 def next_commands(run: Path) -> list[str]:
