@@ -79,10 +79,10 @@ def test_the_demo_as_a_whole(tmp_path, capsys, monkeypatch):
         assert sizes["sparse"] < sizes["dense"] / 5
     memory = [float(size) for size in re.findall(r"([\d.]+) MB │", output)]
     assert len(memory) == 4
-    compact = [
-        float(size)
-        for size in re.search(r"compact the sparse networks take ([\d.]+) MB and ([\d.]+) MB", output).groups()
-    ]
+    found = re.search(r"compact the sparse networks take ([\d.]+) (kB|MB) and ([\d.]+) (kB|MB),", output)
+    assert found, output
+    scale = {"kB": 1e-3, "MB": 1.0}
+    compact = [float(found[1]) * scale[found[2]], float(found[3]) * scale[found[4]]]
     assert all(small < dense / 2 for small, dense in zip(compact, memory[::2], strict=True))
     page = (tmp_path / "index.html").read_text()
     for link in re.findall(r'href="(\w[^":]*)"', page):
