@@ -87,6 +87,13 @@ def test_train_row():
     assert row.auto_ms is row.auto_ratio is None
 
 
+def test_compact_storage_is_timed_beside_dense_storage():
+    row = train.measure("tiny", tiny(), batch(), masks.uniform(tiny(), 0.5), 1, compile=False, storage="compact")
+    assert row.storage_ratio == row.native_step_ms / row.other_storage_step_ms
+    plain = train.measure("tiny", tiny(), batch(), masks.uniform(tiny(), 0.5), 1, compile=False)
+    assert plain.storage_ratio is None
+
+
 def test_masked_and_sparse_arms_train_alike_with_and_without_native_steps():
     chosen = masks.uniform(tiny(), 0.4)
     x, y = batch()

@@ -19,6 +19,7 @@ from regrow.bench.timing import medians, quartiles, samples
 from regrow.models.cost import cost
 
 _STEP, _OPEN, _NATIVE, _AUTO = " + optimizer", ", window open", "sparse, native optimizer", "auto"
+_OTHER = "sparse, native optimizer, dense storage"
 _ROUNDS_FOR_FORMAT = 3
 
 
@@ -28,7 +29,8 @@ class TrainResult:
 
     ``auto_*`` is ``execution="auto"`` after it decided to run ``auto_sparse`` layers on sparse kernels, with the native optimizer step.
     ``bound`` is dense over kept MACs, ``window_*`` a step with dense weight gradients, ``epoch_*`` the average over an update interval.
-    Values that were not asked for are None. ``storage`` is that of the sparse arms.
+    Values that were not asked for are None. ``storage`` is that of the sparse arms; where it is compact, ``other_storage_step_ms`` is the
+    native step in dense storage, in the same run, and ``storage_ratio`` how many times as long the compact one takes.
     """
 
     model: str
@@ -64,6 +66,8 @@ class TrainResult:
     masked_mb: float | None = None
     sparse_mb: float | None = None
     storage: str = "dense"
+    other_storage_step_ms: float | None = None
+    storage_ratio: float | None = None
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -110,6 +114,8 @@ def build_arms(
         "sparse": arms.sparse(fresh(), x, y, chosen.masks, "sparse", native_step=False, storage=storage),
         _NATIVE: arms.sparse(fresh(), x, y, chosen.masks, "sparse", storage=storage),
     }
+    if storage != "dense":
+        sparse[_OTHER] = arms.sparse(fresh(), x, y, chosen.masks, "sparse")
     if auto:
         sparse[_AUTO] = arms.auto(fresh(), x, y, chosen.masks, channels_last=_prefers_channels_last(dense))
     return dense, sparse, reason
@@ -125,7 +131,7 @@ def _prefers_channels_last(dense: dict[str, Arm]) -> bool:
 def _candidates(dense: dict[str, Arm], sparse: dict[str, SparseArm], windows: bool) -> dict[str, Callable[[], None]]:
     candidates: dict[str, Callable[[], None]] = {}
     for name, arm in {**dense, **sparse}.items():
-        if name != _NATIVE:
+        if name not in (_NATIVE, _OTHER):
             candidates[name] = arm.passes
         candidates[name + _STEP] = arm.step
     if windows:
@@ -180,9 +186,14 @@ def measure(
         bound=bound,
         bound_share=ratio / bound,
         spread={key: quartiles([1e3 * value for value in values]) for key, values in taken.items()},
+        **_other(native, milliseconds[_OTHER + _STEP]) if _OTHER in sparse_arms else {},
         **_automatic(sparse_arms[_AUTO], dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
     )
+
+
+def _other(compact: float, dense: float) -> dict[str, Any]:
+    return {"other_storage_step_ms": dense, "storage_ratio": compact / dense}
 
 
 def _automatic(arm: SparseArm, dense: float, dense_step: float, milliseconds: dict[str, float]) -> dict[str, Any]:
