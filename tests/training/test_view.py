@@ -55,7 +55,6 @@ def test_plain_lines(data, tmp_path):
     (speed,) = (number for number, line in enumerate(lines) if line.endswith("images/s (median), masked execution"))
     assert lines[speed + 1] == f"the run is in {tmp_path}; next:"
     assert f"  regrow evaluate {tmp_path}" in lines[speed:]
-    assert any("--execution auto" in line for line in lines[speed:]) == native.available()
 
 
 def record(count, moved=()):

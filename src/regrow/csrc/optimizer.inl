@@ -1,4 +1,15 @@
-// Optimizer steps that touch present weights only. Arithmetic in torch's order.
+// Optimizer steps that touch present weights only. Arithmetic in torch's order. Every sum of products says which product is rounded: left
+// to the compiler, vectors and the rest behind them, or stored and present weights, would differ in the last bit.
+
+template <class T>
+REGROW_INLINE T multiplied_and_added(T a, T b, T c) {
+#if defined(__FP_FAST_FMAF) && defined(__FP_FAST_FMA)
+  if constexpr (sizeof(T) == sizeof(float)) return __builtin_fmaf(a, b, c);
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
 
 constexpr int64_t kStepsAhead = 32;  // weights whose places in the dense-shaped arrays are on their way to L1
 
@@ -24,12 +35,12 @@ void sgd_step(const SgdStep<T>& step, Range mine) {
   const T lr = T(o.lr), decay = T(o.weight_decay), mu = T(o.momentum), undamped = T(1 - o.dampening);
   const auto update = [&](int64_t w) {
     T g = o.maximize ? -o.grad[w] : o.grad[w];
-    if (o.weight_decay != 0) g += decay * o.weight[w];
+    if (o.weight_decay != 0) g = multiplied_and_added(decay, o.weight[w], g);
     if (o.momentum != 0) {
-      o.velocity[w] = o.first_step ? g : o.velocity[w] * mu + undamped * g;
-      g = o.nesterov ? g + mu * o.velocity[w] : o.velocity[w];
+      o.velocity[w] = o.first_step ? g : multiplied_and_added(undamped, g, o.velocity[w] * mu);
+      g = o.nesterov ? multiplied_and_added(mu, o.velocity[w], g) : o.velocity[w];
     }
-    o.weight[w] -= lr * g;
+    o.weight[w] = multiplied_and_added(-lr, g, o.weight[w]);
   };
   if (o.momentum != 0)
     each_present(o.index, mine, update, o.weight, o.grad, o.velocity);
@@ -45,10 +56,10 @@ void adamw_step(const AdamWStep<T>& step, Range mine) {
   const T new1 = T(1 - o.beta1), beta2 = T(o.beta2), new2 = T(1 - o.beta2);
   const auto update = [&](int64_t w) {
     const T g = o.maximize ? -o.grad[w] : o.grad[w];
-    o.weight[w] *= shrink;
-    o.first[w] += new1 * (g - o.first[w]);
-    o.second[w] = o.second[w] * beta2 + new2 * g * g;
-    o.weight[w] -= step_size * (o.first[w] / (T(__builtin_sqrt(o.second[w])) / scale + eps));
+    const T kept = o.weight[w] * shrink;
+    o.first[w] = multiplied_and_added(new1, g - o.first[w], o.first[w]);
+    o.second[w] = multiplied_and_added(new2 * g, g, o.second[w] * beta2);
+    o.weight[w] = multiplied_and_added(-step_size, o.first[w] / (T(__builtin_sqrt(o.second[w])) / scale + eps), kept);
   };
   each_present(o.index, mine, update, o.weight, o.grad, o.first, o.second);
 }

@@ -107,19 +107,19 @@ class Switch:
     def step_present(self) -> list[SparseParameter]:
         """Update sparse layers natively, present weights only, where the optimizer's arithmetic is known; returns whose it was.
 
-        Mostly missing weights make it worth it, and only weights that nobody wrote to since they were masked: the step leaves the
-        missing ones untouched.
+        Only weights that nobody wrote to since they were masked: the step leaves the missing ones untouched. Dense layers too, since
+        torch rounds the last few numbers of a tensor otherwise than the rest: storages would differ there.
         """
         optimizer = self.network.parameters[0].optimizer
         if not self._sparse or not self.native_step or not steps_natively(optimizer):
             return []
-        worth = []
+        able = []
         for layer in self._sparse_layers():
             sparse = self.network.of(layer)
-            if 2 * sparse.support.nnz <= sparse.support.numel and sparse.theta is None and sparse.is_clean:
-                worth.append(sparse)
-        flags = step_present(optimizer, [(each.parameter, each.group(), each.support) for each in worth])
-        stepped = [sparse for sparse, done in zip(worth, flags, strict=True) if done]
+            if sparse.theta is None and sparse.is_clean:
+                able.append(sparse)
+        flags = step_present(optimizer, [(each.parameter, each.group(), each.support) for each in able])
+        stepped = [sparse for sparse, done in zip(able, flags, strict=True) if done]
         for sparse in stepped:
             sparse.mark_clean()
         return stepped

@@ -7,6 +7,7 @@ import regrow
 from regrow import native
 from regrow.errors import ExecutionWarning
 from regrow.execution.kernels.optimizer import step_present
+from regrow.marks import Marks
 from regrow.support import Support
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
@@ -62,6 +63,23 @@ def test_native_steps_are_torch_steps(optimizer, options):
     assert (found[~support.mask] == 0).all()
     for value in state.values():
         assert value.dim() == 0 or (value[~support.mask] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [(torch.optim.SGD, o) for o in SGD] + [(torch.optim.AdamW, o) for o in ADAMW]
+)
+def test_a_weight_steps_alike_wherever_it_is_stored(optimizer, options):
+    """Compact storage steps whole vectors and a rest; dense-shaped storage one weight after another."""
+    mask = torch.arange(200) % 7 > 0
+    generator = torch.Generator().manual_seed(0)
+    weight, *grads = (torch.randn(200, generator=generator) * mask for _ in range(100))
+    support, present = Support(mask), Support(Marks(mask.shape, mask.nonzero().flatten()))
+    assert present.is_compact
+    assert present.nnz % 16
+    found, _ = native_steps(optimizer, weight, grads, options, support)
+    vectors = [tensor[support.mask] for tensor in (weight, *grads)]
+    vector, _ = native_steps(optimizer, vectors[0], vectors[1:], options, present)
+    assert torch.equal(vector, found[support.mask])
 
 
 def test_missing_entries_are_not_touched():
