@@ -17,15 +17,15 @@ def run(options: argparse.Namespace) -> int:
     """Print the table."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from regrow import amx_probe
     from regrow.allocator import keep_buffers
     from regrow.environment import describe, openmp_run_times
 
-    table = Table("what", "finding", show_header=False)
+    table = Table("what", Column("finding", overflow="fold"), show_header=False)
     for key, value in describe().items():
-        table.add_row(key, str(value))
+        table.add_row(key, "none" if value is None else str(value))
     table.add_row(
         "large buffers",
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
