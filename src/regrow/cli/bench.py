@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="layers, training steps, what `auto` chooses, inference, memory, a layer too wide to be dense, the "
         "machine's own ceilings, or a picture",
     )
-    parser.add_argument("files", nargs="*", type=Path, default=[], metavar="FILE", help="`plot`: files written by --json")
+    parser.add_argument(
+        "files", nargs="*", type=Path, default=[], metavar="FILE", help="`plot`: files written by --json"
+    )
     parser.add_argument("--density", help=f"comma-separated, in (0, 1] (default {DENSITIES}; `memory`: 0.05)")
     parser.add_argument(
         "--model",

@@ -28,7 +28,6 @@ NAMES = {
 
 _MARKERS = "ovs^D<P>Xphd*8"
 _COLORS = ("C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "navy", "darkgreen", "crimson", "black", "indigo")
-_OPEN, _FILLED = "published", "run here, and 95% interval"
 Point = tuple[float, float]
 
 
@@ -68,5 +67,7 @@ def scatter(axes: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
             for density, error in open_points:
                 if abs(density - 100 * line.cell.density) < 1e-9:
                     axes.plot([density] * 2, [error, line.summary.mean], color=look["color"], lw=0.7, ls=":", zorder=4)
-    axes.plot([], [], marker="o", ls="", color="0.3", label=f"filled: {_FILLED}")
-    axes.plot([], [], marker="o", ls="", color="0.3", mfc="white", label=f"open: {_OPEN}")
+    epochs = sorted({line.cell.config.epochs for found in own.values() for line in found})
+    length = f", {' or '.join(map(str, epochs))} epochs" if epochs else ""
+    axes.plot([], [], marker="o", ls="", color="0.3", label=f"filled: run here{length}, and 95% interval")
+    axes.plot([], [], marker="o", ls="", color="0.3", mfc="white", label="open: published")
