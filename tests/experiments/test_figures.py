@@ -61,7 +61,7 @@ def test_methods_have_one_entry_filled_where_run_and_open_where_published(tmp_pa
     draw(EXPERIMENTS["mnist-compression"], lines(EXPERIMENTS["mnist-compression"]), tmp_path)
     shown = labels(drawn[0])
     assert shown.count("Optimal brain damage (LeCun 1989)") == 1
-    assert shown[-2:] == ["filled: run here, and 95% interval", "open: published"]
+    assert shown[-2:] == ["filled: run here, 10 epochs, and 95% interval", "open: published"]
     assert len(shown) == len(set(shown))
     (axes,) = drawn[0].axes
     single = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
