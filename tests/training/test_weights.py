@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import regrow
 from regrow.config import Sparse
 from regrow.errors import ConfigurationError, StartWarning, StateError
 from regrow.training.run import Run
@@ -27,12 +28,15 @@ def started(data, folder, source, start):
     return Run(config(data, sparse=sparse, weights=str(source), max_steps=6), folder)
 
 
-@pytest.mark.parametrize("kind", ["run", "file"])
+@pytest.mark.parametrize("kind", ["run", "file", "shipped"])
 def test_the_largest_weights_of_a_run_or_file_are_kept(dense, tmp_path, kind):
     data, source, network = dense
     if kind == "file":
         source = tmp_path / "weights.safetensors"
         save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, source)
+    if kind == "shipped":
+        source = tmp_path / "weights.safetensors"
+        regrow.save(source, network, {})
     run = started(data, tmp_path / "run", source, "magnitude")
     for name, mask in run.parts.handle.masks.items():
         weight = network.get_parameter(f"{name}.weight").detach()

@@ -1,4 +1,4 @@
-"""Weights to start from: those of another run, or of a safetensors file."""
+"""Weights to start from: those of another run, or of a safetensors file, shipped ones too."""
 
 from __future__ import annotations
 
@@ -42,12 +42,16 @@ def _of_run(folder: Path) -> Mapping[str, Tensor]:
 
 
 def _of_file(path: Path) -> Mapping[str, Tensor]:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
+
+    from regrow.shipping import file
 
     if path.suffix != ".safetensors" or not path.is_file():
         raise ConfigurationError(f"--weights {path}: no such run or .safetensors file (pickled weights are not read)")
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as opened:
+            shipped = (opened.metadata() or {}).get("format") == file.FORMAT
+        return file.read(path).state_dict()[0] if shipped else load_file(path)
     except (SafetensorError, OSError) as error:
         raise StateError(f"{path} cannot be read as safetensors ({error}): take a whole file") from error
