@@ -9,6 +9,7 @@ namespace regrow {
 namespace {
 
 constexpr int kAhead = 64;       // weights prefetched
+constexpr size_t kLineBytes = 64;
 constexpr int64_t kSparse = 12;  // places of a dense-shaped tensor per present weight
 
 // Calls move(i) for all of `mine`, with memory[index[i]] on its way to a cache of this level (3: L1, 2: L2).
@@ -111,6 +112,11 @@ void Runner<T>::list_values(const Stencil& s, const T* weights, T* values) const
   const int parts = parts_for(int64_t(s.entries));
   const uint32_t* source = s.source;
   parallel(parts, [&](int part) {
+    if (s.row_begin && s.transposed)
+      return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) {
+        __builtin_prefetch(weights + weight + kLineBytes / sizeof(T));  // one stream per input of the block: too many for the hardware to foresee
+        values[k] = weights[weight];
+      });
     if (s.row_begin) return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) { values[k] = weights[weight]; });
     move_ahead<3>(weights, source, share(int64_t(s.entries), part, parts), [&](int64_t k) { values[k] = weights[source[k]]; });
   });

@@ -15,7 +15,6 @@ constexpr int kMostMatrixInputs = 192;
 // A matrix that would give such a block less than one entry per visit is *thin*: its input blocks are as large as 16 bits can tell, its output
 // blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
 constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
-constexpr size_t kFewEntries = 1 << 14;   // fewer keep a list of their sources, which is small
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
@@ -202,13 +201,9 @@ OwnedStencil pointwise(const Traits& traits, const Geometry& g, const Support& s
   s.lanes_per_sample = g.out_rows * g.out_cols;
   s.transposed = !forward;
   const size_t entries = size_t(support.row_begin[g.out_channels]);
-  const double per_channel = mean_entries(entries, s, g.groups);
-  choose_blocks(traits, s, per_channel);
-  if (entries < kFewEntries)
-    s.sources.resize(entries);
-  else
-    s.row_begins.assign(support.row_begin, support.row_begin + g.out_channels + 1);
-  write_lists(s, entries, !is_thin(s, per_channel), [&](auto write) {
+  choose_blocks(traits, s, mean_entries(entries, s, g.groups));
+  s.row_begins.assign(support.row_begin, support.row_begin + g.out_channels + 1);
+  write_lists(s, entries, false, [&](auto write) {
     for_each_weight(g, support, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
       write(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
     });

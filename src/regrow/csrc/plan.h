@@ -52,10 +52,10 @@ struct Stencil {
   int pixels_per_bias;   // unrolled maps: rows that share a bias
   int in_block, out_block;
   const uint32_t* block_begin;  // [out blocks x in blocks + 1] -> visits
-  const Visit* visits;          // inside a block by length: the inner loop's exit becomes predictable; padded
+  const Visit* visits;          // inside a block by length where sources are listed (the inner loop's exit becomes predictable), else by slot; padded
   const uint16_t* input;        // of a matrix: entry -> input channel of its block
   const uint32_t* unit;         // of maps: entry -> pixel of the packed input block
-  const uint32_t* source;       // entry -> which present weight (in row-major order of the mask); or, of large matrices (see source.h):
+  const uint32_t* source;       // entry -> which present weight (in row-major order of the mask); or, of matrices that are not unrolled (see source.h):
   const uint32_t* row_begin;    // the first present weight of each row of the mask; null where sources are listed
   bool transposed;              // rows of the mask are input channels, not output channels
   size_t entries;

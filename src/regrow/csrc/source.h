@@ -1,4 +1,4 @@
-// Which present weight each entry of a stencil is of: a list, or (large matrices) found by walking the lists in the order of the mask.
+// Which present weight each entry of a stencil is of: a list, or (matrices) found by walking visits and the mask's rows together.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -17,7 +17,9 @@ void runs_of_rows(const Stencil& s, Range rows, Move move) {
     for (const Visit* visit = s.visits + begin[0]; visit < s.visits + begin[s.in_blocks()]; visit++) {
       const int64_t row = visit->slot + shift;
       if (row < 0 || row >= rows.end - rows.begin) continue;
-      for (uint32_t k = visit->begin; k < visit->end(); k++) move(int64_t(k), next[row]++);
+      uint32_t weight = next[row];
+      for (uint32_t k = visit->begin; k < visit->end(); k++) move(int64_t(k), weight++);
+      next[row] = weight;
     }
   }
 }
@@ -25,19 +27,14 @@ void runs_of_rows(const Stencil& s, Range rows, Move move) {
 // The same where input channels are the rows of the mask: weights of a row follow one another as output channels do.
 template <class Move>
 void runs_of_columns(const Stencil& s, Range blocks, Move move) {
-  constexpr uint32_t kNone = ~0u;
-  std::vector<uint32_t> by_slot(s.out_block, kNone), next;
+  std::vector<uint32_t> next;
   for (int64_t b = blocks.begin; b < blocks.end; b++) {
     const int64_t row = b * s.in_block, rows = std::min<int64_t>(s.in_block, s.in_channels - row);
     next.assign(s.row_begin + row, s.row_begin + row + rows);
     for (int block = 0; block < s.out_blocks(); block++) {
       const uint32_t* begin = s.block_begin + size_t(block) * s.in_blocks() + b;
-      for (uint32_t v = begin[0]; v < begin[1]; v++) by_slot[s.visits[v].slot] = v;
-      for (uint32_t& v : by_slot) {
-        if (v == kNone) continue;
-        for (uint32_t k = s.visits[v].begin; k < s.visits[v].end(); k++) move(int64_t(k), next[s.input[k]]++);
-        v = kNone;
-      }
+      const uint32_t end = s.visits[begin[1]].begin;
+      for (uint32_t k = s.visits[begin[0]].begin; k < end; k++) move(int64_t(k), next[s.input[k]]++);
     }
   }
 }

@@ -589,7 +589,7 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   check(kernels, unpadded_case(), 2);
   for (int samples : {1, 8, 13, 100, 300, 9001}) check_rows(kernels, linear_case(pick(1, samples > 999 ? 3 : 450), pick(1, 70), samples), 1 + samples % 3);
   for (int samples : {1, 37}) {
-    check_linear(kernels, linear_case(400, 300, samples, 600000), 2);   // so many weights that their sources are not listed
+    check_linear(kernels, linear_case(400, 300, samples, 600000), 2);   // many input blocks
     check_linear(kernels, linear_case(3000, 90, samples, 2000), 2);     // thin: one block
     check_linear(kernels, linear_case(70001, 11, samples, 500), 3);     // and several
     check_linear(kernels, linear_case(9, 70001, samples, 500), 3);
