@@ -1,7 +1,7 @@
 """Train a network on MNIST whose hidden layers cannot exist dense: three of 600,000 units, 72 million weights in all; dense 2.9 TB.
 
     python examples/too_large_for_dense.py --steps 20      # a quick look: memory, speed, what an epoch would take
-    python examples/too_large_for_dense.py                 # one epoch, and the test error
+    python examples/too_large_for_dense.py                 # half an epoch, and the test error
 
 Connections are drawn as Erdos-Renyi does, and SET (Mocanu et al. 2018) replaces the smallest by random ones. Nothing of a layer's
 dense size is ever made: not the mask, not the gradient, not the optimizer's state.
@@ -26,7 +26,7 @@ from regrow.nn import SparseLinear
 
 PER_UNIT = 22  # connections that each unit of both layers brings
 PIXELS, CLASSES = 784, 10
-STEP, LAST_STEP = 0.002, 5.0  # learning rates; the last layer's is shared out among its inputs
+STEP, LAST_STEP = 0.004, 10.0  # learning rates; the last layer's is shared out among its inputs
 
 
 def layer(inputs: int, outputs: int, seed: int) -> nn.Linear:
@@ -69,12 +69,14 @@ def optimizer_of(model: nn.Sequential) -> torch.optim.Optimizer:
 
 
 def steps_of(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator, count: int) -> Iterator[float]:
-    """Train, and tell the loss of each step."""
+    """Train with steps that shrink to nothing, and tell the loss of each."""
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / count, count)
     for images, labels in itertools.islice(batches, count):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
+        schedule.step()
         yield loss.item()
 
 
@@ -83,7 +85,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=600_000, help="of each hidden layer")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=float, default=0.5)
     parser.add_argument("--steps", type=int, default=0, help="end after so many, without the test error")
     parser.add_argument(
         "--update-every", type=int, default=0, help="steps between topology updates (default: five in all)"
@@ -100,7 +102,7 @@ def main() -> None:
     model = network(options.units)
     optimizer = optimizer_of(model)
     per_epoch = train.steps_per_epoch(options.batch)
-    steps = options.steps or options.epochs * per_epoch
+    steps = options.steps or math.ceil(options.epochs * per_epoch)
     handle = regrow.sparsify(
         model, optimizer, "set", execution="sparse", storage="compact", scope=regrow.Scope(dense=("@last",)),
         steps=steps, update_every=options.update_every or max(1, steps // 5),
