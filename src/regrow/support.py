@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import threading
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from regrow import gaps
 from regrow.errors import StateError
@@ -111,10 +113,11 @@ class Support:
 
     def band(self, rows: slice) -> tuple[slice, Tensor]:
         """The present weights of some rows, where positions are kept as lists: which they are, and their flat positions in the band."""
-        begins = self._rows[rows.start : rows.stop + 1]
-        mine = slice(int(begins[0]), int(begins[-1]))
-        inner = torch.repeat_interleave(torch.arange(len(begins) - 1), begins.diff())
-        return mine, inner.mul_(self._length).add_(self._columns[mine].to(torch.int64))
+        with _unwatched():
+            begins = self._rows[rows.start : rows.stop + 1]
+            mine = slice(int(begins[0]), int(begins[-1]))
+            inner = torch.repeat_interleave(torch.arange(len(begins) - 1), begins.diff())
+            return mine, inner.mul_(self._length).add_(self._columns[mine].to(torch.int64))
 
     @property
     def _length(self) -> int:
@@ -130,7 +133,8 @@ class Support:
             with self._lock:
                 found = self._kept.get(key)
                 if found is None:
-                    found = self._kept[key] = make()
+                    with _unwatched():
+                        found = self._kept[key] = make()
         return found
 
     def refuse_written(self, name: str) -> None:
@@ -150,6 +154,11 @@ class Support:
     def __repr__(self) -> str:
         """One line."""
         return f"Support({self.nnz:,} of {tuple(self.shape)}, version {self.version})"
+
+
+def _unwatched() -> contextlib.AbstractContextManager:
+    """Inside, tensors are real ones: what is derived outlives a FakeTensorMode in which somebody asks for it first."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
 
 
 def _lists(marks: Marks) -> tuple[Tensor, Tensor]:

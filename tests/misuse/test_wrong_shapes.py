@@ -152,10 +152,11 @@ def test_memory_that_was_given_back_is_refused():
         net(torch.ones(2, 6))
 
 
+@pytest.mark.parametrize("storage", ["dense", "compact"])
 @pytest.mark.parametrize("trained", [False, True])
-def test_fake_tensors_pass_through(trained):
+def test_fake_tensors_pass_through(trained, storage):
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
-    _, optimizer = sparse(net, execution="sparse")
+    _, optimizer = sparse(net, execution="sparse", storage=storage)
     x = torch.randn(2, 6)
 
     def gradients():
@@ -237,3 +238,14 @@ def test_maps_without_pixels_and_maps_too_large():
         passes.forward(torch.zeros(2, 3, 0, 4), torch.zeros(4, 3, 2, 2), None, pattern)
     with pytest.raises(ValueError, match="too large"):
         pattern.plan("forward", 2**16, 2**16, torch.float32)
+
+
+@pytest.mark.parametrize("storage", ["dense", "compact"])
+def test_maps_that_are_too_large_are_refused_before_they_are_copied(storage, monkeypatch):
+    net = nn.Conv2d(1, 1, 1)
+    sparse(net, density=1.0, execution="sparse", storage=storage)
+    x = torch.zeros(1).expand(1, 1, 2**16, 2**15)
+    for name in ("new_empty_strided", "contiguous", "clone"):
+        monkeypatch.setattr(torch.Tensor, name, lambda *given, **more: pytest.fail("a copy of 8 GB"))
+    with pytest.raises(ValueError, match="65536 x 32768 pixels are too large for sparse kernels"):
+        net(x)

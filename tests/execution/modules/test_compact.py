@@ -106,6 +106,23 @@ def test_a_write_to_the_weight_is_refused_by_the_next_pass(write):
         model(INPUTS)
 
 
+@pytest.mark.parametrize("how", ["set", "register", "assign"])
+def test_a_weight_is_not_replaced(how):
+    model, optimizer, _ = sparse_network(0)
+    before, answers = model[0]._parameters["weight"], model(INPUTS)
+    dense = nn.Parameter(torch.randn(16, 20))
+    with pytest.raises((StateError, RuntimeError), match=r"layer 0: its weight is stored compact and cannot be replaced"):
+        if how == "set":
+            model[0].weight = dense
+        elif how == "register":
+            model[0].register_parameter("weight", dense)
+        else:
+            model.load_state_dict(model.state_dict(), assign=True)
+    assert model[0]._parameters["weight"] is before
+    assert torch.equal(model(INPUTS), answers)
+    step(model, optimizer)
+
+
 def test_a_later_write_to_a_weight_that_was_read_before_a_pass_is_refused_too():
     model, _, _ = sparse_network(0)
     weight = model[0].weight.detach()

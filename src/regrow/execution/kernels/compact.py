@@ -20,7 +20,7 @@ from regrow.execution.kernels.gradient import (
     observed_backward,
     watched,
 )
-from regrow.execution.kernels.layout import in_rows, to_chwn, to_kernel, to_ordinary
+from regrow.execution.kernels.layout import in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import SparsePattern
 from regrow.vectors import still
 
@@ -92,7 +92,7 @@ class CompactFunction(torch.autograd.Function):
         witness: Witness | None,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        given, x = x, to_kernel(x)
+        given, x = x, passes.taken(x, pattern)
         if watched():
             y = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands())
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from regrow import native
 from regrow.execution.kernels import passes
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
-from regrow.execution.kernels.layout import in_rows, to_channels_last, to_chwn, to_kernel, to_ordinary
+from regrow.execution.kernels.layout import in_rows, to_channels_last, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
 from regrow.support import Support
 
@@ -145,7 +145,7 @@ class SparseFunction(torch.autograd.Function):
         dense: bool,
     ) -> Tensor:
         """y = conv(x, weight, bias) over the pattern's entries."""
-        given, x = x, to_kernel(x)  # once, for both passes
+        given, x = x, passes.taken(x, pattern)  # once, for both passes
         if watched():
             y, used = torch.ops.regrow.sparse_forward(x, weight, bias, *pattern.operands()), weight
         else:

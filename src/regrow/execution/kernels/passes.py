@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regrow import native
 from regrow.execution.kernels.layout import empty_as, in_rows, to_chwn, to_kernel, to_ordinary
-from regrow.execution.kernels.pattern import Geometry, SparsePattern
+from regrow.execution.kernels.pattern import Geometry, SparsePattern, refuse_large
 
 
 def map_size(x: Tensor) -> tuple[int, int]:
@@ -43,13 +43,20 @@ def bias_gradient(grad: Tensor) -> Tensor:
     return grad.sum([axis for axis in range(grad.dim()) if axis != 1])
 
 
+def taken(x: Tensor, p: SparsePattern) -> Tensor:
+    """The input as kernels read it; maps that are too large for them are refused before they are copied."""
+    if x.dim() == 4:
+        refuse_large(p.shape, p.geometry, *map_size(x))
+    return to_kernel(x)
+
+
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) -> tuple[Tensor, Tensor]:
     """The output and the present weights, for a later `backward`."""
     _check_maps("x", x, p.in_channels, p)
     if bias is not None:
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
-    x, rows = to_kernel(x), in_rows(x)
+    x, rows = taken(x, p), in_rows(x)
     y, plan = empty_as(output_shape(x, p.out_channels, p.geometry), x), p.plan("forward", *map_size(x), x.dtype)
     source, position, count, present = _weights(weight, p, x.dtype)
     native.call("forward", x.dtype, plan, x, source, position, count, present, bias, y, x.shape[0], rows)
@@ -95,7 +102,7 @@ def backward(
     """
     _check_maps("x", x, p.in_channels, p)
     _check("grad", grad, output_shape(x, p.out_channels, p.geometry), x.dtype)
-    x, in_order = to_kernel(x), in_rows(x)
+    x, in_order = taken(x, p), in_rows(x)
     grad, (rows, cols) = to_ordinary(grad) if in_order else to_chwn(grad), map_size(x)
     dx = dbias = into = onto = positions = None
     count = 0

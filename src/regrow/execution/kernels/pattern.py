@@ -124,13 +124,19 @@ class Plans:
 
 def record_of(shape: Sequence[int], w: Geometry, rows: int, cols: int) -> records.Geometry:
     """A layer with weights of ``shape`` on input maps of rows x cols, as native code wants it."""
+    out = refuse_large(shape, w, rows, cols)
+    sizes = (shape[1] * w.groups, shape[0], w.groups, rows, cols, *out)
+    return records.Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
+
+
+def refuse_large(shape: Sequence[int], w: Geometry, rows: int, cols: int) -> tuple[int, int]:
+    """The size of output maps; an error for maps that kernels, which count in 32 bits, cannot walk."""
     out = w.output_size(rows, cols)
     padded = max(rows + w.padding[0] + w.padding[2], cols + w.padding[1] + w.padding[3])
     numbers = max(rows * cols, out[0] * out[1]) * max(shape[0], shape[1] * w.groups)
-    if max(padded, numbers) >= 2**31:  # kernels count them in 32 bits
+    if max(padded, numbers) >= 2**31:
         raise ValueError(f"maps of {rows} x {cols} pixels are too large for sparse kernels: call handle.densify()")
-    sizes = (shape[1] * w.groups, shape[0], w.groups, rows, cols, *out)
-    return records.Geometry(*sizes, *w.kernel, *w.stride, *w.padding[:2], *w.dilation)
+    return out
 
 
 def _support(given: Tensor | Support, name: str) -> Support:

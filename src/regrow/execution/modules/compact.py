@@ -89,6 +89,15 @@ class CompactLayer(nn.Module):
         self.__dict__["_regrow_execution"].lent.add(dense)
         return dense
 
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Also what ``module.weight = nn.Parameter(...)`` calls: refused, as neither masks nor optimizer would know of it."""
+        if name == "weight":
+            raise StateError(
+                f"{self.__dict__['_regrow_execution'].where()}its weight is stored compact and cannot be replaced: load weights "
+                "(model.load_state_dict, without assign), or replace it before sparsify"
+            )
+        super().register_parameter(name, param)
+
     def _dense(self) -> Tensor:
         support, values = self._stored()
         if support.numel >= _TOO_LARGE:

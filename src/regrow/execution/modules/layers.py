@@ -248,7 +248,7 @@ class Execution:
             return owner.take_loaded(known, values)
         held = among(self.pattern.support.positions, known)
         if not bool(held.all()):
-            raise StateError(f"{self._where()}{int((~held).sum())} loaded weights lie outside its mask")
+            raise StateError(f"{self.where()}{int((~held).sum())} loaded weights lie outside its mask")
         return placed(values, known, self.pattern.support.positions)
 
     def unplaced(self) -> tuple[Tensor, Tensor] | None:
@@ -278,7 +278,7 @@ class Execution:
             return False
         if torch.compiler.is_compiling():
             return True
-        self.lent.refuse_written(self._where())
+        self.lent.refuse_written(self.where())
         return not native.transformed() and (self.fits is None or self.fits())
 
     def dense_gradient(self, on: bool) -> None:
@@ -317,15 +317,15 @@ class Execution:
 
     def misshaped(self, x: Tensor, expected: str) -> ValueError:
         """The error for an input that does not fit."""
-        return ValueError(f"{self._where()}input has shape {tuple(x.shape)}, expected {expected}")
+        return ValueError(f"{self.where()}input has shape {tuple(x.shape)}, expected {expected}")
 
     def _converted(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Only autocast, which gives layers their input in a type of its own, may convert: torch refuses other types too."""
         if torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64:
             return x.to(dtype)
-        raise TypeError(f"{self._where()}input is {x.dtype}, its weight {dtype}: convert one of them")
+        raise TypeError(f"{self.where()}input is {x.dtype}, its weight {dtype}: convert one of them")
 
-    def _where(self) -> str:
+    def where(self) -> str:  # noqa: D102
         return "" if self.name is None else f"layer {self.name}: "
 
     def __deepcopy__(self, memo: dict[int, object]) -> Execution:
