@@ -112,6 +112,9 @@ def test_without_ray_the_remedy_is_named(monkeypatch):
 SWEEP = [sys.executable, "-m", "regrow", "sweep", "demo", "--on", "ray"]
 with_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 
+# Ray takes 15 s to start on an idle machine, and many times that on a busy one.
+PATIENCE = 3600
+
 
 def local():
     return {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
@@ -122,14 +125,12 @@ def local():
 def test_interrupted_runs_on_a_real_cluster_save(tmp_path):
     command = [*SWEEP, "--grid", "density=0.05,0.1", "--epochs", "500", "--checkpoint_seconds", "100000"]
     sweep = subprocess.Popen([*command, "--out", tmp_path], stdout=subprocess.PIPE, text=True, env=local())
-    deadline = time.monotonic() + 200
     while len(list(tmp_path.glob("*/metrics.jsonl"))) < 2:
-        assert sweep.poll() is None
-        assert time.monotonic() < deadline
+        assert sweep.poll() is None, sweep.communicate()[0]
         time.sleep(0.1)
     assert not list(tmp_path.glob("*/checkpoints/step-*"))
     sweep.send_signal(signal.SIGINT)
-    output, _ = sweep.communicate(timeout=200)
+    output, _ = sweep.communicate(timeout=PATIENCE)
     assert (sweep.returncode, "the same command continues" in output) == (130, True)
     assert len(list(tmp_path.glob("*/checkpoints/step-*"))) == 2
 
@@ -139,7 +140,7 @@ def test_interrupted_runs_on_a_real_cluster_save(tmp_path):
 def test_a_real_local_cluster_runs_a_grid(tmp_path):
     grid = ["--grid", "density=0.05,0.1", "--grid", "option.prune_rate=0.2,0.5"]
     done = subprocess.run(
-        [*SWEEP, *grid, "--epochs", "1", "--out", tmp_path], capture_output=True, text=True, timeout=500, env=local()
+        [*SWEEP, *grid, "--epochs", "1", "--out", tmp_path], capture_output=True, text=True, timeout=PATIENCE, env=local()
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 runs finished" in done.stdout

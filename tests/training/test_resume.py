@@ -55,6 +55,7 @@ def test_kills_at_random_instants_and_inside_saves_and_updates_change_nothing(ta
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("task", ["rigl:clock:50", *(f"{case}:point:50" for case in CASES)])
-def test_fifty_kills_change_nothing(task, tmp_path):
-    check(kill(tmp_path, task)[task], 50)
+@pytest.mark.parametrize("task", ["rigl:clock:10", *(f"{case}:point:10" for case in CASES)])
+def test_more_kills_change_nothing(task, tmp_path):
+    """Ten of each: hundreds, over more methods and executions, are counted by ``make soak``."""
+    check(kill(tmp_path, task)[task], 10)
