@@ -320,18 +320,50 @@ def test_a_handle_may_leave_inside_a_closure():
     assert handle.step == 0
 
 
+class Sharpness(torch.optim.Optimizer):
+    """Sharpness-aware minimisation: gradients are those of the worst weights nearby."""
+
+    def __init__(self, inner):
+        self.base_optimizer = inner
+        super().__init__(inner.param_groups, inner.defaults)
+
+    @torch.no_grad()
+    def step(self, closure):
+        moved = [(value, 0.05 * value.grad) for group in self.param_groups for value in group["params"]]
+        for value, move in moved:
+            value.add_(move)
+        with torch.enable_grad():
+            loss = closure()
+        for value, move in moved:
+            value.sub_(move)
+        self.base_optimizer.step()
+        return loss
+
+
+def test_sam_steps_its_sparsified_base_optimizer():
+    model = small_net()
+    optimizer = Sharpness(sgd(model))
+    handle = regrow.sparsify(model, optimizer.base_optimizer, "set", density=0.3, steps=40, update_every=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 12)).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(7):
+        closure()
+        optimizer.step(closure)
+    assert (handle.step, handle.updates) == (7, 2)
+    assert_sparse(handle)
+
+
 def test_a_list_of_optimizers_and_sam_are_told_what_to_write():
     model = small_net()
     with pytest.raises(
         UnsupportedError, match=r"sparsify each part with its own, e\.g\. regrow\.sparsify\(model\.encoder"
     ):
         regrow.sparsify(model, [sgd(model), sgd(model)], density=0.3, steps=10)
-
-    class Sharpness(torch.optim.Optimizer):
-        def __init__(self, inner):
-            self.base_optimizer = inner
-            super().__init__(inner.param_groups, inner.defaults)
-
     with pytest.raises(
         UnsupportedError, match=r"sparsify\(model, optimizer\.base_optimizer, \.\.\.\), and step as before"
     ):

@@ -216,10 +216,12 @@ def _refuse_other(optimizer: Optimizer) -> None:
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if _harmless.get(optimizer) == count:
         return
+    base = getattr(optimizer, "base_optimizer", None)  # SAM's step makes this one's, see `supported`
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             owner: Callable[[], Handle | None] | None = _owners.get(parameter)
-            if owner is not None and owner() is not None:
+            handle = None if owner is None else owner()
+            if handle is not None and handle is not handle_of(base):
                 raise StateError(
                     f"{type(optimizer).__name__} steps weights that were sparsified with another optimizer object: "
                     "step that one, or handle.detach() and sparsify again with the new optimizer and start='zeros', which keeps the masks"
