@@ -142,7 +142,11 @@ def test_interrupted_runs_on_a_real_cluster_save(tmp_path):
 def test_a_real_local_cluster_runs_a_grid(tmp_path):
     grid = ["--grid", "density=0.05,0.1", "--grid", "option.prune_rate=0.2,0.5"]
     done = subprocess.run(
-        [*SWEEP, *grid, "--epochs", "1", "--out", tmp_path], capture_output=True, text=True, timeout=PATIENCE, env=local()
+        [*SWEEP, *grid, "--epochs", "1", "--out", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=local(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 runs finished" in done.stdout

@@ -106,18 +106,22 @@ def test_a_write_to_the_weight_is_refused_by_the_next_pass(write):
         model(INPUTS)
 
 
-@pytest.mark.parametrize("how", ["set", "register", "assign"])
+REPLACE = {
+    "set": lambda model, dense: setattr(model[0], "weight", dense),
+    "register": lambda model, dense: model[0].register_parameter("weight", dense),
+    "assign": lambda model, dense: model.load_state_dict(model.state_dict(), assign=True),
+}
+
+
+@pytest.mark.parametrize("how", REPLACE)
 def test_a_weight_is_not_replaced(how):
     model, optimizer, _ = sparse_network(0)
     before, answers = model[0]._parameters["weight"], model(INPUTS)
     dense = nn.Parameter(torch.randn(16, 20))
-    with pytest.raises((StateError, RuntimeError), match=r"layer 0: its weight is stored compact and cannot be replaced"):
-        if how == "set":
-            model[0].weight = dense
-        elif how == "register":
-            model[0].register_parameter("weight", dense)
-        else:
-            model.load_state_dict(model.state_dict(), assign=True)
+    with pytest.raises(
+        (StateError, RuntimeError), match="layer 0: its weight is stored compact and cannot be replaced"
+    ):
+        REPLACE[how](model, dense)
     assert model[0]._parameters["weight"] is before
     assert torch.equal(model(INPUTS), answers)
     step(model, optimizer)
