@@ -10,11 +10,13 @@ from tests.support.training import batches, sparse_run, train
 
 KEYS = (
     "identity", "shapes", "step", "updates", "round", "counts", "memory", "journal", "masks", "start_masks", "ever_masks", "layer_memory",
-    "rewind_weights", "parameters", "window_steps", "execution", "measured_costs",
+    "rewind_weights", "parameters", "window_steps", "execution", "measured_costs", "version", "nonzeros", "side", "finished",
+    "dense_milliseconds",
 )  # fmt: skip
 HARMLESS = [
     ("execution", None), ("measured_costs", None), ("measured_costs", {}), ("measured_costs", {"a": 1}), ("rewind_weights", {}),
-    ("layer_memory", {}), ("memory", {}), ("memory", {"a": 1}), ("journal", []), ("journal", None),
+    ("layer_memory", {}), ("memory", {}), ("memory", {"a": 1}), ("journal", []), ("journal", None), ("nonzeros", None), ("side", None),
+    ("finished", None), ("dense_milliseconds", None), ("dense_milliseconds", -1), ("dense_milliseconds", 0.5),
 ]  # fmt: skip
 
 
@@ -61,3 +63,31 @@ def test_a_decision_of_a_wrong_form_is_refused(run):
     execution = {"execution": "auto", "pending": False, "decision": {"sparse": 3}}
     with pytest.raises(StateError, match="execution"):
         run.load_state_dict({**run.state_dict(), "execution": execution})
+
+
+@pytest.fixture(scope="module")
+def with_side():
+    model, optimizer, handle = sparse_run(method="str", density=None)
+    train(model, optimizer, batches(6))
+    return handle
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda side: None,
+        lambda side: {**side, "values": {}},
+        lambda side: {**side, "values": {name: torch.ones(7, 7) for name in side["values"]}},
+        lambda side: {**side, "start": []},
+        lambda side: {**side, "start": None},
+        lambda side: {**side, "optimizer": {"x": {}}},
+        lambda side: {**side, "optimizer": {"999": {}}},
+        lambda side: {"values": side["values"]},
+    ],
+)
+def test_side_parameters_of_a_wrong_form_are_refused_before_anything_changes(with_side, damage):
+    state = copy.deepcopy(with_side.state_dict())
+    with pytest.raises(StateError, match="side"):
+        with_side.load_state_dict({**state, "step": 0, "side": damage(state["side"])})
+    assert with_side.step == state["step"] > 0
+    with_side.load_state_dict(state)

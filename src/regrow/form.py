@@ -44,6 +44,8 @@ def check_sizes(handle: Handle, state: dict[str, Any]) -> None:
         raise _foreign("rewind_weights")
     if any(name not in state["window_steps"] for name in sizes):
         raise _foreign("window_steps")
+    if state.get("nonzeros") is not None and state["nonzeros"].keys() != sizes.keys():
+        raise _foreign("nonzeros")
     for name, size in sizes.items():
         kept = state["parameters"].get(name)
         if kept is None or any(tensor.shape != size for tensor in kept.values()):
@@ -76,8 +78,6 @@ def _kept(tensors: Any) -> bool:
 
 
 def _execution(value: Any) -> bool:
-    if value is None:  # of releases without a choice
-        return True
     try:
         if not isinstance(value, dict):
             return False
@@ -86,6 +86,23 @@ def _execution(value: Any) -> bool:
         return isinstance(value["execution"], str) and isinstance(value["pending"], bool)
     except (KeyError, TypeError, AttributeError, ValueError):
         return False
+
+
+def _side(value: Any) -> bool:
+    """Side parameters: their values, their optimizer's state by their places, their first rates."""
+    if not isinstance(value, dict) or {*value} != {"values", "optimizer", "start"}:
+        return False
+    slots = _mapping(value["optimizer"], lambda kept: _mapping(kept, lambda _: True))
+    return _mapping(value["values"], _tensor) and slots and isinstance(value["start"], list)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _or_none(test: Test) -> Test:
+    """Of entries that earlier releases did not write."""
+    return lambda value: value is None or test(value)
 
 
 _TESTS: dict[str, Test] = {
@@ -99,6 +116,10 @@ _TESTS: dict[str, Test] = {
     "rewind_weights": lambda value: _mapping(value, _tensor),
     "parameters": lambda value: _mapping(value, _kept),
     "window_steps": lambda value: _mapping(value, _count),
-    "execution": _execution,
-    "measured_costs": lambda value: value is None or _mapping(value, lambda price: isinstance(price, (int, float))),
+    "execution": _or_none(_execution),
+    "nonzeros": _or_none(lambda value: _mapping(value, _count)),
+    "side": _or_none(_side),
+    "finished": _or_none(lambda value: isinstance(value, bool)),
+    "measured_costs": _or_none(lambda value: _mapping(value, _number)),
+    "dense_milliseconds": _or_none(_number),
 }

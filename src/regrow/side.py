@@ -64,9 +64,8 @@ class SideParameters:
             "start": list(self._start),
         }
 
-    @torch.no_grad()
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`."""
+    def check(self, state: dict[str, Any]) -> None:
+        """Refuse the state of other side parameters."""
         saved, own = state["values"], dict(self._named())
         if odd := set(saved) ^ set(own):
             raise StateError(f"side parameter {min(odd)} is in one of state and method only: load it into the same run")
@@ -75,7 +74,15 @@ class SideParameters:
                 raise StateError(
                     f"side parameter {name} has shape {tuple(saved[name].shape)} in the saved state, here {tuple(parameter.shape)}"
                 )
-            parameter.copy_(saved[name])
+        if len(state["start"]) != len(self._start) or not {*state["optimizer"]} <= {*map(str, range(len(own)))}:
+            raise StateError("side of the saved state has other numbers of parameters: load it into the same run")
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state`."""
+        self.check(state)
+        for name, parameter in self._named():
+            parameter.copy_(state["values"][name])
         self._start = list(state["start"])
         if self.optimizer is not None:
             groups = self.optimizer.state_dict()["param_groups"]

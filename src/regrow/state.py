@@ -128,7 +128,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         for layer in handle.network.layers
     ]
     handle.rewind_weights = {name: weight.clone() for name, weight in state["rewind_weights"].items()}
-    handle.saved_nonzeros = dict(state.get("nonzeros", {}))
+    handle.saved_nonzeros = dict(state.get("nonzeros") or {})
     storage, masks = handle.settings.storage, state["masks"]
     handle.network.set_masks({s.name: _of(s, decoded(masks[s.name], s.shape, storage)) for s in handle.parameters})
     for sparse in handle.parameters:
@@ -141,7 +141,7 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.reach = Support(saved["reach"]) if "reach" in saved else None
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
-    handle.trained.restore(state.get("side"), state.get("finished", False))
+    handle.trained.restore(state.get("side"), bool(state.get("finished")))
     if handle.network.prices is not None:
         handle.network.prices.restore(state.get("measured_costs"), state.get("dense_milliseconds") or 0.0)
     handle.switch.refresh()  # kernels compute gradients where weights reach, which was not yet known when the masks came
@@ -196,7 +196,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         raise StateError(
             f"this is not a handle's state: {', '.join(sorted(missing))} missing; save handle.state_dict()"
         )
-    if state["version"] != VERSION:
+    if type(state["version"]) is not int or state["version"] != VERSION:
         raise StateError(
             f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
         )
@@ -239,6 +239,7 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
                 f"the saved mask of {sparse.name} has {bits} bytes instead of {expected}: the state is damaged"
             )
     check_sizes(handle, state)
+    handle.trained.check(state.get("side"), bool(state.get("finished")))
 
 
 def _check_costs(handle: Handle, state: dict[str, Any]) -> None:

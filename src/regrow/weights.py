@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow import randomness
+from regrow.errors import StateError
 from regrow.product import LayerProduct
 from regrow.side import SideParameters
 from regrow.weighting import Trained, Weighting
@@ -251,6 +252,14 @@ class TrainedWeights:
     def state(self) -> dict[str, Any] | None:
         """Side parameters and their optimizer's state; None where there are none, or no longer."""
         return None if self.side is None else self.side.state()
+
+    def check(self, state: dict[str, Any] | None, finished: bool) -> None:
+        """Refuse a state that :meth:`restore` could not take, or that would leave side parameters as they were at the start."""
+        if finished or not self.acts or self.side is None:
+            return
+        if state is None:
+            raise StateError("side of the saved state is missing: it is damaged, or of another run")
+        self.side.check(state)
 
     def restore(self, state: dict[str, Any] | None, finished: bool) -> None:
         """Continue from :meth:`state`."""
