@@ -22,6 +22,7 @@ from regrow.handle import Handle
 from regrow.identity import agree, identity_of
 from regrow.methods import METHODS, Method, build
 from regrow.methods.fitness import check_weighting
+from regrow.ranges import CANDIDATES
 from regrow.ranks import Ranks
 from regrow.scope import Decision, Layer, Rule, Scope, choose, uncovered, unwrap
 from regrow.settings import DEFAULT_STRIDE, Settings
@@ -51,6 +52,7 @@ def sparsify(
     seed: int = 0,
     window_tolerance: float = 1e-3,
     window_stride: int = DEFAULT_STRIDE,
+    window_candidates: float = 0.0,
     momentum: Literal["optimizer", "gradient"] = "optimizer",
     prune: Score | None = None,
     redistribute: Share | None = None,
@@ -83,6 +85,8 @@ def sparsify(
         seed: seed of everything random in masks.
         window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.
         window_stride: collect evidence for growth in every so many steps of the window, which then stand for those between.
+        window_candidates: with ``storage="compact"``, keep momentum in a window for so many candidates per weight to grow, those with the
+            largest gradient at its first step; 0 keeps it for all missing weights, in the layer's dense shape.
         momentum: score by the ``optimizer``'s momentum, or by an own average of the pure ``gradient`` (without weight decay).
         prune, redistribute, grow: own criteria, plain functions of a layer, in place of the method's.
         calibration: a function that returns the loss of a batch (SNIP, GraSP), an example input (SynFlow), or batches
@@ -118,6 +122,7 @@ def sparsify(
     recipe = _recipe(method, options, prune, redistribute, grow)
     counts = {"steps": steps, "update_every": update_every, "steps_per_epoch": steps_per_epoch}
     _check_numbers(density, window_tolerance, seed, window_stride=window_stride, **counts)
+    CANDIDATES.check("window_candidates", window_candidates)
     inner = attach.supported(optimizer)
     layers, decisions = choose(model, scope)
     attach.refuse_owned(layers)
@@ -129,6 +134,7 @@ def sparsify(
         seed=int(seed),
         window_tolerance=window_tolerance,
         window_stride=int(window_stride),
+        window_candidates=float(window_candidates),
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
         options=dict(options),
         samples=samples,

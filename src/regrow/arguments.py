@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from regrow.ranges import ALLOWANCE, BELOW_ONE, DENSITY, NOT_NEGATIVE, POSITIVE, Range
+from regrow.ranges import ALLOWANCE, BELOW_ONE, CANDIDATES, DENSITY, NOT_NEGATIVE, POSITIVE, Range
 
 EXECUTIONS = ("masked", "sparse", "auto")
 MOMENTUM_SOURCES = ("optimizer", "gradient")
@@ -61,6 +61,7 @@ class Sparse:
     update_every: int = argument(0, within=NOT_NEGATIVE, optional=True)
     window_tolerance: float = argument(1e-3, within=BELOW_ONE)
     window_stride: int = argument(1, within=POSITIVE)
+    window_candidates: float = argument(0.0, within=CANDIDATES)
     momentum_source: str = argument("optimizer", name="momentum", choices=MOMENTUM_SOURCES)
     execution: str = argument("masked", choices=EXECUTIONS, trains=False)
     native_step: bool = argument(True, trains=False)

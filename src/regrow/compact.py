@@ -13,7 +13,8 @@ from torch import Tensor
 
 from regrow.errors import StateError
 from regrow.evidence import CompactMoments, StreamedGradient
-from regrow.execution.kernels.compact import WholeGradient
+from regrow.execution.kernels.compact import ReachedGradient, WholeGradient
+from regrow.execution.kernels.pattern import SparsePattern
 from regrow.marks import Marks, among, placed, positions
 from regrow.momentum import Moments, shaped_slots
 from regrow.parameter import SparseParameter, factor_between
@@ -26,6 +27,10 @@ Loaded = tuple[Tensor, Tensor]
 """Positions, ascending, and values there, of weights that were loaded before their masks."""
 
 
+_FEW = 4
+"""Gradients of a window are computed by themselves where they are at most one in so many."""
+
+
 class CompactParameter(SparseParameter):
     """A :class:`SparseParameter` whose parameter is the vector of present weights: nothing is there to be masked."""
 
@@ -36,7 +41,7 @@ class CompactParameter(SparseParameter):
         """What is kept besides, in this form."""
         self.loaded: Loaded | None = None
         self.average: Callable[[Tensor], Tensor] = lambda tensor: tensor
-        self._witnessed: list[WholeGradient] = []
+        self._witnessed: list[WholeGradient | ReachedGradient] = []
         self._overflowed: Tensor | None = None
         self.arrives_masked = self._arriving = self._masked = None
         self.incoming = None
@@ -55,6 +60,8 @@ class CompactParameter(SparseParameter):
 
     def replace_support(self, support: Support) -> None:
         """The same for a support that is made already."""
+        if self.moments.reach is not None:  # candidates of other masks: the window begins anew
+            self.moments.clear()
         old, new, grad = self._support.positions, support.positions, self.parameter.grad
         known, values = (old, self.parameter.data) if self.loaded is None else self.loaded
         self.put(support, placed(values.to(self.parameter.dtype), known, new))
@@ -143,9 +150,16 @@ class CompactParameter(SparseParameter):
             return 1.0
         return factor_between(self.incoming.present, self.parameter.grad)
 
-    def witness(self, whole: WholeGradient) -> None:
-        """A backward pass of a growth window came by."""
-        self._witnessed.append(whole)
+    def witness(self, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
+        """Take note of a backward pass of a growth window; returns the gradient of present weights.
+
+        That of candidates is computed by itself where they are few: else dense kernels have less to do.
+        """
+        reach = self.moments.reach
+        few = reach is not None and reach.nnz * _FEW <= reach.numel
+        seen = ReachedGradient(x, grad, pattern, reach) if reach and few else WholeGradient(x, grad, pattern)
+        self._witnessed.append(seen)
+        return seen.present
 
     def _accumulated(self, parameter: Tensor) -> None:
         arriving, self._arriving = self._arriving, None
@@ -208,6 +222,8 @@ def expand(sparse: SparseParameter) -> None:
     """The inverse of :func:`compact`."""
     if not isinstance(sparse, CompactParameter):
         return
+    if sparse.moments.reach is not None:
+        sparse.moments.clear()
     support, where = sparse.support, sparse.support.positions
     dense = Support(support.mask)
     for name, slot in sparse.state().items():

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regrow.execution.kernels.compact import WholeGradient
+from regrow.candidates import largest_missing
+from regrow.execution.kernels.compact import ReachedGradient, WholeGradient
 from regrow.execution.kernels.gradient import bands
+from regrow.marks import Marks, placed
 from regrow.momentum import ADAM_EPSILON, OWN_COEFFICIENT, Moments, unread_gradient, unread_momentum
 from regrow.support import Support
 from regrow.topology.score import all_finite
+
+
+Pass = WholeGradient | ReachedGradient
 
 
 class StreamedGradient:
@@ -22,12 +27,12 @@ class StreamedGradient:
     """
 
     def __init__(self, average: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> None:
-        self._passes: list[list[WholeGradient]] = []
+        self._passes: list[list[Pass]] = []
         self._average, self._factor = average, 1.0
         self.present: Tensor | None = None
         self.finite = True
 
-    def add(self, uses: list[WholeGradient]) -> None:
+    def add(self, uses: list[Pass]) -> None:
         """One backward pass; a layer may be used several times in it."""
         self._passes.append(uses)
         arrived = self._average(_wide(sum((use.present for use in uses[1:]), uses[0].present)).clone())
@@ -42,12 +47,21 @@ class StreamedGradient:
 
     def band(self, rows: slice, shape: torch.Size) -> Tensor:
         """The gradient of some rows."""
+        total = self._sum(lambda use: use.band(rows))
+        return torch.zeros(rows.stop - rows.start, *shape[1:]) if total is None else total
+
+    def at(self, reach: Support) -> Tensor:
+        """The gradient of some weights, in the order of their positions."""
+        total = self._sum(lambda use: use.at(reach))
+        return torch.zeros(reach.nnz) if total is None else total
+
+    def _sum(self, part: Callable[[Pass], Tensor]) -> Tensor | None:
         total: Tensor | None = None
         for uses in self._passes:
-            arrived = sum((use.band(rows) for use in uses[1:]), uses[0].band(rows))
+            arrived = sum((part(use) for use in uses[1:]), part(uses[0]))
             total = _wide(arrived).clone() if total is None else total.add_(arrived)
         if total is None:
-            total = torch.zeros(rows.stop - rows.start, *shape[1:])
+            return None
         total = self._average(total)
         return total if self._factor == 1.0 else total.mul_(self._factor)
 
@@ -55,11 +69,13 @@ class StreamedGradient:
 class CompactMoments(Moments):
     """Smoothed gradients of a parameter that holds present weights only.
 
-    Inside a growth window one accumulator (two for Adam) has the layer's dense shape; all else is vectors of present weights, and bands.
+    Inside a growth window one accumulator (two for Adam) has the layer's dense shape, or is a vector of the weights in ``reach``: the
+    present ones and the window's candidates. All else is vectors of present weights, and bands.
     """
 
     support: Support
     groups = 1
+    reach: Support | None = None
     last: StreamedGradient | None  # type: ignore[assignment]
 
     @property
@@ -76,13 +92,45 @@ class CompactMoments(Moments):
         self.last = gradient
         if not smooth:
             return
+        if self.reach is not None:
+            self._gather(gradient.at(self.reach), stride)
+            return
         if self.first is None:
-            self.first = self._accumulator()
-            self.second = None if self.family.second is None else self._accumulator()
+            self.first = self._zeros(self.support.shape)
+            self.second = None if self.family.second is None else self._zeros(self.support.shape)
         for rows in self.bands:
             second = None if self.second is None else self.second[rows]
             self._smooth(self.first[rows], second, gradient.band(rows, self.support.shape), stride)
         self.seen += stride
+
+    def open(self, gradient: StreamedGradient, stride: int) -> None:
+        """Begin a window of candidates with its first gradient: that of present weights, until :meth:`choose`."""
+        self.last, self.reach = gradient, self.support
+        self._gather(self.gradient(), stride)
+
+    def choose(self, count: int, stride: int) -> None:
+        """Go on with present weights and the ``count`` missing ones whose first gradient is largest."""
+        assert self.last is not None, "candidates are chosen by the first gradient"
+        found, values = largest_missing(self.last, self.support, self.bands, count)
+        present, shape = self.gradient(), self.support.shape
+        self.reach = Support(self.support.marks | Marks(shape, found))
+        where = self.reach.positions
+        first = placed(present, self.support.positions, where) + placed(values.to(present.dtype), found, where)
+        self.first, self.second, self.seen = None, None, 0
+        self._gather(first, stride)
+
+    def _gather(self, gradient: Tensor, stride: int) -> None:
+        """Smooth the gradient of the weights in ``reach``."""
+        if self.first is None:
+            self.first = torch.zeros_like(gradient)
+            self.second = None if self.family.second is None else torch.zeros_like(gradient)
+        self._smooth(self.first, self.second, gradient, stride)
+        self.seen += stride
+
+    def clear(self) -> None:
+        """Forget the window and its candidates."""
+        super().clear()
+        self.reach = None
 
     def skip(self) -> None:
         """A step of the window without any gradient."""
@@ -92,7 +140,7 @@ class CompactMoments(Moments):
         """That of present weights."""
         if self.last is None:
             raise unread_gradient()
-        return self._zeros() if self.last.present is None else self.last.present
+        return self._zeros(self.support.nnz) if self.last.present is None else self.last.present
 
     def finite(self) -> bool:
         """Whether all that was seen of missing weights is."""
@@ -101,9 +149,7 @@ class CompactMoments(Moments):
 
     def at(self, moment: Tensor | None, beta: int, positions: Tensor) -> Tensor | None:
         """The window's first (0) or second (1) moment at some positions, brought to the bias of the optimizer's own."""
-        if moment is None:
-            return None
-        return self.unbiased(moment.view(-1)[positions], beta)
+        return None if moment is None else self.unbiased(self._seen_of(moment, positions), beta)
 
     def unbiased(self, moment: Tensor, beta: int) -> Tensor:
         """A part of the window's moments as the optimizer would have it."""
@@ -118,7 +164,7 @@ class CompactMoments(Moments):
             if self.host.first is None or self.first is None:
                 return {}
             scale = self._bias(OWN_COEFFICIENT) / self.host.paper_scale(self.group())
-            return {self.host.first: self.first.view(-1)[positions] * scale}
+            return {self.host.first: self._seen_of(self.first, positions) * scale}
         moments = ((self.family.first, self.first, 0), (self.family.second, self.second, 1))
         found = {slot: self.at(moment, beta, positions) for slot, moment, beta in moments if slot is not None}
         return {slot: moment for slot, moment in found.items() if moment is not None}
@@ -136,7 +182,7 @@ class CompactMoments(Moments):
         """Of present weights: the optimizer's, or the window's where it keeps none."""
         present = self.state().get(slot) if slot else None
         if present is None:
-            return self._zeros() if missing is None else missing
+            return self._zeros(self.support.nnz) if missing is None else missing
         return present if missing is None else present.to(missing.dtype)
 
     def _first(self) -> Tensor | None:
@@ -145,11 +191,21 @@ class CompactMoments(Moments):
     def _second(self) -> Tensor | None:
         return self.at(self.second, 1, self.support.positions)
 
-    def _zeros(self) -> Tensor:
-        return torch.zeros(self.support.nnz, dtype=_wide_type(self.parameter))
+    def _seen_of(self, moment: Tensor, positions: Tensor) -> Tensor:
+        """What the window saw at some positions: nothing but zeros where it did not look."""
+        return moment.view(-1)[positions] if self.reach is None else placed(moment, self.reach.positions, positions)
 
-    def _accumulator(self) -> Tensor:
-        return torch.zeros(self.support.shape, dtype=_wide_type(self.parameter))
+    def rows_of(self, moment: Tensor, rows: slice) -> Tensor:
+        """What the window saw in some rows."""
+        if self.reach is None:
+            return moment[rows]
+        which, places = self.reach.band(rows)
+        found = moment.new_zeros((rows.stop - rows.start, *self.support.shape[1:]))
+        found.view(-1)[places] = moment[which]
+        return found
+
+    def _zeros(self, size: int | torch.Size) -> Tensor:
+        return torch.zeros(size, dtype=_wide_type(self.parameter))
 
 
 @dataclass(frozen=True)
@@ -183,7 +239,7 @@ class BandMoments:
         shape = (self.rows.stop - self.rows.start, *mine.support.shape[1:])
         present = mine.state().get(slot) if slot else None
         if window is not None:
-            found = mine.unbiased(window[self.rows], beta).clone()
+            found = mine.unbiased(mine.rows_of(window, self.rows), beta).clone()
         else:
             found = torch.zeros(shape, dtype=_wide_type(mine.parameter) if present is None else present.dtype)
         if present is not None:

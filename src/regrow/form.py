@@ -48,8 +48,16 @@ def check_sizes(handle: Handle, state: dict[str, Any]) -> None:
         raise _foreign("nonzeros")
     for name, size in sizes.items():
         kept = state["parameters"].get(name)
-        if kept is None or any(tensor.shape != size for tensor in kept.values()):
+        if kept is None or not _fits(kept, size):
             raise _foreign("parameters")
+
+
+def _fits(kept: dict[str, Tensor], size: torch.Size) -> bool:
+    """Whether tensors have the shape of the layer; those of a window of candidates, one number for each."""
+    found = dict(kept)
+    if (where := found.pop("candidates", None)) is not None:
+        size = torch.Size([len(decode(where, size.numel()))])
+    return all(tensor.shape == size for tensor in found.values())
 
 
 def _foreign(key: str) -> StateError:
@@ -73,8 +81,12 @@ def _bits(value: Any) -> bool:
 
 
 def _kept(tensors: Any) -> bool:
-    """What a sparse parameter keeps: shadow weights, averages, and which weights gradients reach."""
-    return _mapping(tensors, _tensor) and all((t.dtype == torch.bool) == (key == "reach") for key, t in tensors.items())
+    """What a sparse parameter keeps: shadow weights, averages, which weights gradients reach, and which are candidates."""
+    kinds = {"reach": torch.bool, "candidates": torch.uint8}
+    coded = kinds.values()
+    return _mapping(tensors, _tensor) and all(
+        tensor.dtype == kinds[key] if key in kinds else tensor.dtype not in coded for key, tensor in tensors.items()
+    )
 
 
 def _execution(value: Any) -> bool:

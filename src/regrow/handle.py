@@ -56,7 +56,7 @@ class Handle:
     ) -> None:
         self.decisions, self.settings = decisions, settings
         self.network = SparseNetwork(optimizer, layers, settings, ranks, supports)
-        self.window = GrowthWindow(self.network.parameters, settings, ranks)
+        self.window = GrowthWindow(self.network)
         self.switch = Switch(self.network, lambda: self.window.fraction(self.step))
         self.step, self.round = 0, 0
         self.trained = self.network.trained = TrainedWeights(self.network, lambda: self.step, self.check)

@@ -31,6 +31,7 @@ class Settings:
     macs: float | None = None
     milliseconds: float | None = None
     storage: Literal["dense", "compact"] = "dense"
+    window_candidates: float = 0.0
 
     @property
     def steps(self) -> int | None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from regrow.arguments import STORAGES
 from regrow.errors import ConfigurationError, UnsupportedError, unknown
+from regrow.execution.modules.compact import TOO_LARGE
 from regrow.execution.modules.layers import execution_of
 from regrow.execution.switch import why_not
 from regrow.methods.method import Method
@@ -27,6 +28,7 @@ def check_storage(model: nn.Module, settings: Settings, layers: Sequence[Layer],
     """Refuse compact storage with an execution, a method or layers that need dense ones, each with its remedy."""
     if settings.storage not in STORAGES:
         raise unknown("storage", settings.storage, STORAGES)
+    _check_candidates(settings, layers)
     if settings.storage == "dense":
         return
     if execution != "sparse":
@@ -53,6 +55,27 @@ def check_storage(model: nn.Module, settings: Settings, layers: Sequence[Layer],
                 f"layer {layer.name} cannot be stored compact: {reason}. Keep it dense by scope, scope=Scope(dense=({layer.name!r},)), or "
                 "leave storage at 'dense'"
             )
+
+
+def _check_candidates(settings: Settings, layers: Sequence[Layer]) -> None:
+    """Refuse candidates where no momentum window is compact, and dense accumulators that could not exist."""
+    smooths = "momentum" in settings.method.needs and settings.clock is not None
+    if settings.window_candidates and settings.storage == "dense":
+        raise ConfigurationError(
+            "window_candidates is for momentum windows of storage='compact', which has no dense gradients: say storage='compact' and "
+            "execution='sparse', or leave window_candidates out"
+        )
+    if settings.window_candidates and not smooths:
+        raise ConfigurationError(
+            f"method {settings.method.name!r} grows no weights by momentum, so that its windows have no candidates: leave "
+            "window_candidates out"
+        )
+    large = next((layer for layer in layers if layer.shape.numel() >= TOO_LARGE), None)
+    if smooths and not settings.window_candidates and large is not None:
+        raise UnsupportedError(
+            f"layer {large.name} has {large.shape.numel():,} positions, too many for momentum of all missing weights: say "
+            "window_candidates=4 (momentum of four candidates for each weight to grow), or take a method without momentum windows"
+        )
 
 
 def density_of_held(layers: Sequence[Layer]) -> float | None:

@@ -10,17 +10,20 @@ import math
 import torch
 from torch.optim import Optimizer
 
+from regrow.candidates import candidate_counts
+from regrow.compact import CompactParameter
 from regrow.momentum import window_length
+from regrow.network import SparseNetwork
 from regrow.parameter import SparseParameter
-from regrow.ranks import Ranks
-from regrow.settings import Settings
 
 
 class GrowthWindow:
     """Opens K steps before a topology update and closes with it."""
 
-    def __init__(self, parameters: list[SparseParameter], settings: Settings, ranks: Ranks) -> None:
-        self.parameters, self.settings, self.ranks = parameters, settings, ranks
+    def __init__(self, network: SparseNetwork) -> None:
+        self.network = network
+        self.parameters, settings, self.ranks = network.parameters, network.settings, network.ranks
+        self.settings = settings
         self._next_due: int | None = None
         self._exhausted = False
         # Asked for in every step, and slow to put together from a method's pieces.
@@ -62,9 +65,10 @@ class GrowthWindow:
         return min(1.0, math.ceil(self.length(step) / self.stride) / clock.interval(step))
 
     def always_open(self, step: int) -> bool:
-        """Whether the window spans whole intervals, so that momentum is kept across updates."""
+        """Whether the window spans whole intervals, so that momentum is kept across updates; candidates are chosen anew after each."""
         clock = self.settings.clock
-        return clock is not None and self.smooths and self.length(step) >= clock.interval(step)
+        whole = clock is not None and self.smooths and self.length(step) >= clock.interval(step)
+        return whole and not self.settings.window_candidates
 
     def look_ahead(self, step: int) -> None:
         """Open or close for the step after ``step`` finished ones."""
@@ -100,13 +104,27 @@ class GrowthWindow:
         unscale = 1.0 if scale is None else 1.0 / float(scale)
         factors = [sparse.rescale() for sparse in self.parameters]
         usual = next((factor for factor in factors if math.isfinite(factor)), 1.0)
+        opened = []
         for sparse, factor in zip(self.parameters, factors, strict=True):
-            if sparse.incoming is not None and sparse.parameter.grad is not None:
-                factor = unscale * (factor if math.isfinite(factor) else usual)
-                gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
-                sparse.moments.collect(gradient, self.smooths, self.stride)
-            else:
+            if sparse.incoming is None or sparse.parameter.grad is None:
                 sparse.moments.skip()
+                continue
+            factor = unscale * (factor if math.isfinite(factor) else usual)
+            gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
+            if isinstance(sparse, CompactParameter) and self.settings.window_candidates and sparse.moments.first is None:
+                sparse.moments.open(gradient, self.stride)
+                opened.append(sparse)
+            else:
+                sparse.moments.collect(gradient, self.smooths, self.stride)
+        self._choose(opened)
+
+    def _choose(self, opened: list[CompactParameter]) -> None:
+        """Candidates for windows that have just begun, now that the momentum of all layers is known."""
+        if opened:
+            assert self._next_due is not None, "a window opens before an update"
+            counts = candidate_counts(self.network, self._next_due)
+            for sparse in opened:
+                sparse.moments.choose(counts.get(sparse.name, 0), self.stride)
 
     def close(self, step: int) -> None:
         """After an update: forget the window, unless it stays open."""

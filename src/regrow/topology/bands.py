@@ -25,6 +25,8 @@ class BandedEvidence(Evidence, Protocol):
     """Gradient and momentum of present weights as vectors; those of all weights of some rows."""
 
     bands: list[slice]
+    reach: Support | None
+    """What a growth window looked at, where that is not every weight."""
 
     def band(self, rows: slice) -> Evidence: ...  # noqa: D102
 
@@ -41,6 +43,10 @@ class CompactView(LayerView):
         return self.support
 
     @property
+    def _evidence(self) -> BandedEvidence:
+        return self.evidence  # type: ignore[return-value]
+
+    @property
     def numel(self) -> int:
         """Number of positions."""
         return self._support.numel
@@ -55,8 +61,15 @@ class CompactView(LayerView):
         return Marks(self._support.shape, self._support.positions[chosen])
 
     def room(self, removed: Tensor) -> Marks:
-        """What is missing once ``removed`` is gone."""
-        return ~self.marks(self.mask & ~removed)
+        """What is missing once ``removed`` is gone; of a window of candidates, what it looked at."""
+        missing, reach = ~self.marks(self.mask & ~removed), self._evidence.reach
+        return missing if reach is None else missing & reach.marks
+
+    @property
+    def most(self) -> int:
+        """How many weights the layer can end with."""
+        reach = self._evidence.reach
+        return self.numel if reach is None else reach.nnz
 
     def after(self, removed: Tensor, grown: Marks) -> Marks:
         """Which weights exist after the update."""
@@ -68,7 +81,7 @@ class CompactView(LayerView):
 
     def bands(self) -> Iterator[tuple[int, LayerView]]:
         """The first position of each band of rows, and the band as a dense layer."""
-        evidence: BandedEvidence = self.evidence  # type: ignore[assignment]
+        evidence = self._evidence
         draws: dict[str, torch.Generator] = {}
         width = self.numel // self._support.shape[0]
         for rows in evidence.bands:

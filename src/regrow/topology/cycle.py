@@ -100,7 +100,7 @@ def _priced_growth(
 def _moved(update: Update, removed: list[Tensor], prune: Pruning | None) -> tuple[list[Tensor], list[int]]:
     """More removed where present weights cost too much, so that the layers keep the limit: (removed, counts to grow)."""
     layers, costs = update.layers, _costs(update)
-    bounds = compute.Bounds([1] * len(layers), [layer.numel for layer in layers])
+    bounds = compute.Bounds([1] * len(layers), [layer.most for layer in layers])
     present = [float(layer.nnz) for layer in layers]
     ends, update.price = compute.within(present, sum(_ends(update)), costs, update.limit or 0.0, bounds)
     score = prune.score if isinstance(prune, Prune) else magnitude

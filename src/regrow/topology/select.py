@@ -35,7 +35,7 @@ def largest(scores: Any, count: int, among: Any) -> Any:
     if count <= 0:
         return chosen
     candidates = positions(among)
-    chosen.view(-1)[candidates[_top(scores.take(candidates), count)]] = True
+    chosen.view(-1)[candidates[top(scores.take(candidates), count)]] = True
     return chosen
 
 
@@ -51,7 +51,7 @@ def largest_overall(scores: Sequence[Any], count: int, among: Sequence[Any]) -> 
 def largest_overall(scores: Sequence[Any], count: int, among: Sequence[Any]) -> Any:
     """Mark the ``count`` largest scores over several tensors at once; ties go to the earlier tensor."""
     if scores and isinstance(scores[0], BandScores):
-        return best(scores, max(0, count), among, _top)
+        return best(scores, max(0, count), among, top)
     sizes = [a.numel() for a in among]
     flat = largest(torch.cat([s.reshape(-1) for s in scores]), count, torch.cat([a.reshape(-1) for a in among]))
     return [part.view_as(a) for part, a in zip(flat.split(sizes), among, strict=True)]
@@ -93,7 +93,7 @@ def _ranks(draws: np.random.Generator, total: int, count: int) -> np.ndarray:
     return chosen
 
 
-def _top(values: Tensor, count: int) -> Tensor:
+def top(values: Tensor, count: int) -> Tensor:
     """Indices of the ``count`` largest values, ties to the lowest index."""
     total = values.numel()
     if count > total:

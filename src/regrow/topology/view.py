@@ -108,6 +108,11 @@ class LayerView:
         return self.numel - self.nnz
 
     @property
+    def most(self) -> int:
+        """How many weights the layer can end with."""
+        return self.numel
+
+    @property
     def before(self) -> Any:
         """Which weights existed before the update: a mask, or :class:`regrow.marks.Marks` in compact storage."""
         return self.mask

@@ -1,6 +1,6 @@
 """Passes of layers whose weight holds present entries only, in mask order: gradients are as short, nothing has the layer's dense shape.
 
-In a growth window what gradients of missing weights are computed from is handed to a witness, which computes them band by band.
+In a growth window a witness is handed what gradients of missing weights are computed from: all of them, band by band, or some.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from regrow.execution.kernels.gradient import (
 )
 from regrow.execution.kernels.layout import in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import SparsePattern
+from regrow.marks import among, placed
+from regrow.support import Support
 from regrow.vectors import still
 
-Witness = Callable[["WholeGradient"], None]
+Witness = Callable[[Tensor, Tensor, SparsePattern], Tensor]
+"""Takes note of a pass, from its input and the gradient of its output; returns the gradient of present weights."""
 
 
 class WholeGradient:
@@ -64,12 +67,41 @@ class WholeGradient:
         shape = torch.Size([rows.stop - rows.start, *self.pattern.shape[1:]])
         return band_gradient(x, grad[:, rows], shape, self.pattern.geometry)
 
+    def at(self, reach: Support) -> Tensor:
+        """The gradient of some weights, in the order of their positions."""
+        parts = ((self.band(rows), reach.band(rows)[1]) for rows in self.bands)
+        return torch.cat([part.reshape(-1).index_select(0, places) for part, places in parts])
+
     def _note_present(self) -> None:
         for rows in self.bands:
             which, places = self.pattern.support.band(rows)
             part = self.band(rows)
             self.present[which] = part.reshape(-1).index_select(0, places)
             self.finite = self.finite and _all_finite(part)
+
+
+class ReachedGradient:
+    """A layer's weight gradient of one backward pass where ``reach`` is, all present weights among it: computed there alone."""
+
+    def __init__(self, x: Tensor, grad: Tensor, pattern: SparsePattern, reach: Support) -> None:
+        self.pass_number = torch._C._current_graph_task_id()
+        self.reach, self._values = reach, x.new_empty(reach.nnz)
+        run = observed_backward if watched() else passes.backward
+        run(x, grad, None, SparsePattern(reach, pattern.geometry), self._values, False)
+        support = pattern.support
+        mine = reach.derive(("present", support.version), lambda: among(support.positions, reach.positions))
+        self.present, self.finite = self._values[mine], _all_finite(self._values)
+
+    def band(self, rows: slice) -> Tensor:
+        """The gradient of some rows; zero where it was not computed."""
+        which, places = self.reach.band(rows)
+        found = self._values.new_zeros((rows.stop - rows.start, *self.reach.shape[1:]))
+        found.view(-1)[places] = self._values[which]
+        return found
+
+    def at(self, reach: Support) -> Tensor:
+        """The gradient of some weights; zero where it was not computed."""
+        return self._values if reach is self.reach else placed(self._values, self.reach.positions, reach.positions)
 
 
 class _CompactContext(Context, Protocol):
@@ -112,21 +144,13 @@ class CompactFunction(torch.autograd.Function):
         grad = to_ordinary(grad) if in_rows(x) else to_chwn(grad)
         dw = out = None
         if wants_weight:
-            dw = witnessed(ctx.witness, x, grad, ctx.pattern)
-            dw = out = weight.new_empty(ctx.pattern.support.nnz) if dw is None else dw
-            out = None if ctx.witness is not None else dw
+            if ctx.witness is None:
+                dw = out = weight.new_empty(ctx.pattern.support.nnz)
+            else:
+                dw = ctx.witness(x, grad, ctx.pattern)
         run = observed_backward if watched() else passes.backward
         dx, db = run(x, grad, weight if wants_x else None, ctx.pattern, out, wants_bias and ctx.has_bias)
         return dx, dw, db, None, None
-
-
-def witnessed(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor | None:
-    """The gradient of present weights, as part of the whole one that a witness was told; None where nobody wants to know."""
-    if witness is None:
-        return None
-    whole = WholeGradient(x, grad, pattern)
-    witness(whole)
-    return whole.present
 
 
 def _all_finite(tensor: Tensor) -> bool:

@@ -23,7 +23,8 @@ from regrow.support import Support
 
 _compact_form = contextvars.ContextVar("compact form", default=False)
 _PARTS = ("values", "columns", "rows", "shape")
-_TOO_LARGE = 2**31  # numbers in a dense-shaped weight that is saved
+TOO_LARGE = 2**31
+"""Positions from which on nothing of a layer's dense shape is made."""
 
 
 @contextlib.contextmanager
@@ -100,7 +101,7 @@ class CompactLayer(nn.Module):
 
     def _dense(self) -> Tensor:
         support, values = self._stored()
-        if support.numel >= _TOO_LARGE:
+        if support.numel >= TOO_LARGE:
             raise UnsupportedError(
                 f"a weight of shape {tuple(support.shape)} is too large to be shown dense: regrow.compact_form() has its present entries"
             )
@@ -123,7 +124,7 @@ class CompactLayer(nn.Module):
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         key, (support, values) = f"{prefix}weight", self._stored()
-        if not _compact_form.get() and support.numel < _TOO_LARGE:
+        if not _compact_form.get() and support.numel < TOO_LARGE:
             destination[key] = self._dense() if keep_vars else self._dense().detach()
             return
         rows, columns = support.lists

@@ -17,7 +17,7 @@ from regrow import native
 from regrow.errors import StateError, UnsupportedError
 from regrow.execution.choosing.arrival import left_layout
 from regrow.execution.kernels import ops  # noqa: F401  (registers the operators)
-from regrow.execution.kernels.compact import CompactFunction, WholeGradient, Witness
+from regrow.execution.kernels.compact import CompactFunction, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
 from regrow.execution.kernels.pattern import Geometry, SparsePattern
@@ -208,7 +208,7 @@ class Owner(Protocol):
 
     def take_loaded(self, known: Tensor, values: Tensor) -> Tensor: ...  # noqa: D102
     def unplaced(self) -> tuple[Tensor, Tensor] | None: ...  # noqa: D102
-    def witness(self, whole: WholeGradient) -> None: ...  # noqa: D102
+    def witness(self, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor: ...  # noqa: D102
 
 
 class Execution:

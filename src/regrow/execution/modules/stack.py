@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow import native
-from regrow.execution.kernels.compact import Witness, witnessed
+from regrow.execution.kernels.compact import Witness
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
 from regrow.execution.kernels.layout import empty_chwn, in_rows, to_chwn, to_ordinary
@@ -202,5 +202,4 @@ def _lent(buffer: GradientBuffer, weight: Tensor, pattern: SparsePattern) -> Ten
 
 
 def _whole(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
-    found = witnessed(witness, x, grad, pattern) if pattern.support.is_compact else None
-    return whole_weight_gradient(x, grad, pattern) if found is None else found
+    return whole_weight_gradient(x, grad, pattern) if witness is None else witness(x, grad, pattern)
