@@ -42,6 +42,16 @@ def test_compact_storage_on_two_ranks_equals_one_process(both, single, scenario)
     torch.testing.assert_close(first["weights"], alone["weights"], rtol=1e-9, atol=1e-12)
 
 
+def test_candidates_on_two_ranks_are_those_of_one_process(both, single):
+    first, second = (results["compact candidates"] for results in both)
+    alone = two_ranks.run(None, sparse=two_ranks.CANDIDATES)
+    assert torch.equal(first["masks"], second["masks"])
+    assert torch.equal(first["weights"], second["weights"])
+    assert torch.equal(first["masks"], alone["masks"])
+    torch.testing.assert_close(first["evidence"], alone["evidence"], rtol=1e-9, atol=1e-12)
+    assert len(alone["evidence"]) < single["sparse-momentum"]["evidence"].numel()
+
+
 def test_masks_are_compared_at_the_start_and_at_every_update(both):
     for results in both:
         assert results["plain"]["compared"] == results["plain"]["updates"] + 1

@@ -16,7 +16,6 @@ from regrow.momentum import ADAM_EPSILON, OWN_COEFFICIENT, Moments, unread_gradi
 from regrow.support import Support
 from regrow.topology.score import all_finite
 
-
 Pass = WholeGradient | ReachedGradient
 
 
@@ -75,7 +74,6 @@ class CompactMoments(Moments):
 
     support: Support
     groups = 1
-    reach: Support | None = None
     last: StreamedGradient | None  # type: ignore[assignment]
 
     @property
@@ -126,11 +124,6 @@ class CompactMoments(Moments):
             self.second = None if self.family.second is None else torch.zeros_like(gradient)
         self._smooth(self.first, self.second, gradient, stride)
         self.seen += stride
-
-    def clear(self) -> None:
-        """Forget the window and its candidates."""
-        super().clear()
-        self.reach = None
 
     def skip(self) -> None:
         """A step of the window without any gradient."""

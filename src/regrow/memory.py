@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regrow.candidates import window_bytes
 from regrow.execution.kernels.pattern import Plans
 from regrow.execution.modules.layers import execution_of
 from regrow.passing import saved_bytes
@@ -68,11 +69,19 @@ PARTS = ("weights", "gradients", "optimizer", "lists", "masks", "history", "evid
 
 @dataclass(frozen=True)
 class Memory:
-    """The rows, and a table when printed. ``activations`` is None where no example was given; ``predicted`` names parts not made yet."""
+    """The rows, and a table when printed.
+
+    Attributes:
+        rows: one for each matrix, one for all vectors.
+        activations: None where no example was given.
+        predicted: parts not made yet.
+        window: bytes of momentum of missing weights in the next growth window, where none is open.
+    """
 
     rows: tuple[LayerMemory, ...]
     activations: int | None = None
     predicted: tuple[str, ...] = ()
+    window: int = 0
 
     def __iter__(self) -> Iterator[LayerMemory]:
         """The rows in the order of the model; vectors (biases, norms) have the last one together."""
@@ -96,7 +105,13 @@ class Memory:
         """Plain data for files."""
         sums = {part: self.sum(part) for part in (*PARTS, "total", "dense")}
         rows = [{**asdict(row), "shape": list(row.shape)} for row in self.rows]
-        return {"rows": rows, **sums, "activations": self.activations, "predicted": list(self.predicted)}
+        return {
+            "rows": rows,
+            **sums,
+            "activations": self.activations,
+            "predicted": list(self.predicted),
+            "window": self.window,
+        }
 
     def __rich__(self) -> Any:
         """The table for a terminal or notebook."""
@@ -132,6 +147,8 @@ class Memory:
         ]
         if self.activations is not None:
             notes.append(f"activations kept for the backward pass of the example: {readable(self.activations)}")
+        if self.window:
+            notes.append(f"momentum of missing weights in the next growth window: {readable(self.window)} besides")
         if self.predicted:
             notes.append(f"predicted, as there were none yet: {', '.join(self.predicted)}")
         return notes
@@ -160,7 +177,7 @@ def readable(count: int) -> str:
 
 def memory_of(handle: Handle, example: Tensor | tuple[Any, ...] | None = None) -> Memory:
     """What ``handle.memory`` shows; with an example batch a forward and a backward pass make what kernels keep, and are measured."""
-    return account(handle.model, handle.optimizer, handle.network, example)
+    return account(handle.model, handle.optimizer, handle.network, example, handle.step)
 
 
 def account(
@@ -168,6 +185,7 @@ def account(
     optimizer: Optimizer,
     network: SparseNetwork | None = None,
     example: Tensor | tuple[Any, ...] | None = None,
+    step: int = 0,
 ) -> Memory:
     """The bytes of a model in training; without a ``network`` of sparse layers all of it is dense."""
     activations = None if example is None else _activations(model, network, example)
@@ -178,7 +196,8 @@ def account(
     for name, parameter in model.named_parameters():
         row = ledger.row(name.removesuffix(".weight"), parameter, owners.get(parameter))
         (vectors if not row.sparse and len(row.shape) < 2 else rows).append(row)
-    return Memory((*rows, *_merged(vectors)), activations, tuple(ledger.predicted))
+    window = 0 if network is None or any(row.evidence for row in rows) else window_bytes(network, step)
+    return Memory((*rows, *_merged(vectors)), activations, tuple(ledger.predicted), window)
 
 
 def _activations(model: nn.Module, network: SparseNetwork | None, example: Tensor | tuple[Any, ...]) -> int:
@@ -213,7 +232,7 @@ class _Ledger:
         optimizer = self._or("optimizer", self.count(state), self.slots * weights if trained else 0)
         lists, masks, history = (0, 0, 0) if sparse is None else self._marks(sparse, layers)
         weights += 0 if sparse is None else self.count(sparse.theta, *self._side(layers))
-        evidence = 0 if sparse is None else self.count(sparse.incoming, sparse.moments)
+        evidence = 0 if sparse is None else self._evidence(sparse)
         dense = shape.numel() * parameter.element_size() * (2 + self.slots if trained else 1)
         present = shape.numel() if sparse is None else sparse.support.nnz
         parts = (weights, gradients, optimizer, lists, masks, history, evidence)
@@ -241,6 +260,12 @@ class _Ledger:
         for execution in filter(None, (execution_of(layer.module) for _, layer in layers)):
             lists += self.count(execution.pattern.kept)
         return lists, masks, history
+
+    def _evidence(self, sparse: SparseParameter) -> int:
+        """What a growth window keeps; of one with candidates where they are, too."""
+        reach = sparse.moments.reach
+        where = 0 if reach is None or reach is sparse.support else self.count(*_own(reach)) + self._derived(reach)
+        return where + self.count(sparse.incoming, sparse.moments)
 
     def _side(self, layers: list[tuple[int, Layer]]) -> list[object]:
         """What a method trains beside the weights of these layers."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Muon, NAdam, Optimizer, RAdam
 
 from regrow.errors import ConfigurationError
+from regrow.support import Support
 from regrow.topology.view import Need
 
 OWN_COEFFICIENT = 0.9
@@ -77,7 +78,8 @@ def window_length(coefficient: float, tolerance: float, interval: int) -> int:
 class Moments:
     """Smoothed gradients of one parameter, all positions, over the open growth window.
 
-    ``host`` is the optimizer's own family, where it smooths but growth looks at an own average.
+    ``host`` is the optimizer's own family, where it smooths but growth looks at an own average. ``reach`` says which weights the window
+    looks at, where that is not all of them.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Moments:
         self.second: Tensor | None = None
         self.seen = 0
         self.last: Tensor | None = None
+        self.reach: Support | None = None
 
     def collect(self, gradient: Tensor, smooth: bool, stride: int = 1) -> None:
         """Take the dense gradient of one step, averaged over ranks and unscaled; it stands for the ``stride`` steps up to this one.

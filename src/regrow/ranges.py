@@ -36,7 +36,7 @@ ALLOWANCE = Range(
     lambda value: 0 <= value <= 1, "must lie in [0, 1]", ": 0.1 allows a tenth of the dense compute, 0 any"
 )
 CANDIDATES = Range(
-    lambda value: value == 0 or 1 <= value < math.inf,
+    lambda value: isinstance(value, (int, float)) and (value == 0 or 1 <= value < math.inf),
     "must be 0 or at least 1",
     ": 4 keeps four candidates for each weight to grow, 0 all missing weights",
 )

@@ -9,7 +9,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from regrow.errors import StateError
-from regrow.evidence import CompactMoments
 from regrow.form import check_form, check_sizes
 from regrow.gaps import decode
 from regrow.identity import KNOWN_TO_ALL, difference, identity_of
@@ -142,9 +141,9 @@ def import_state(handle: Handle, state: dict[str, Any]) -> None:
         sparse.reach = Support(saved["reach"]) if "reach" in saved else None
         sparse.moments.first, sparse.moments.second = saved.get("first"), saved.get("second")
         sparse.moments.seen = state["window_steps"][sparse.name]
-        if isinstance(sparse.moments, CompactMoments):
-            where = saved.get("candidates")
-            sparse.moments.reach = None if where is None else Support(Marks(sparse.shape, decode(where, sparse.shape.numel())))
+        where = saved.get("candidates")
+        found = None if where is None else Marks(sparse.shape, decode(where, sparse.shape.numel()))
+        sparse.moments.reach = None if found is None else Support(found)
     handle.trained.restore(state.get("side"), bool(state.get("finished")))
     if handle.network.prices is not None:
         handle.network.prices.restore(state.get("measured_costs"), state.get("dense_milliseconds") or 0.0)
@@ -161,7 +160,7 @@ def _of(sparse: SparseParameter, mask: torch.Tensor | Marks) -> torch.Tensor | M
 
 
 def _tensors(sparse: Any) -> dict[str, torch.Tensor]:
-    reach = getattr(sparse.moments, "reach", None)
+    reach = sparse.moments.reach
     found = {
         "theta": sparse.theta,
         "reach": None if sparse.reach is None else sparse.reach.mask,

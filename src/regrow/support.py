@@ -21,7 +21,8 @@ from regrow.topology.journal import pack
 
 _versions = itertools.count()
 _LARGE = 2**31
-_NARROW = 2**16
+NARROW = 2**16
+"""Rows up to which length have their columns in 16 bits."""
 Derived = TypeVar("Derived")
 
 
@@ -166,7 +167,7 @@ def _lists(marks: Marks) -> tuple[Tensor, Tensor]:
     found, length = marks.positions, marks.shape.numel() // max(1, marks.shape[0])
     rows = torch.searchsorted(found, torch.arange(marks.shape[0] + 1) * length)
     columns = found % max(1, length)
-    return rows, columns.to(torch.uint16 if length <= _NARROW else torch.int32)
+    return rows, columns.to(torch.uint16 if length <= NARROW else torch.int32)
 
 
 def _bits(marks: Marks) -> Tensor:

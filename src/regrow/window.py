@@ -14,7 +14,6 @@ from regrow.candidates import candidate_counts
 from regrow.compact import CompactParameter
 from regrow.momentum import window_length
 from regrow.network import SparseNetwork
-from regrow.parameter import SparseParameter
 
 
 class GrowthWindow:
@@ -111,7 +110,11 @@ class GrowthWindow:
                 continue
             factor = unscale * (factor if math.isfinite(factor) else usual)
             gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
-            if isinstance(sparse, CompactParameter) and self.settings.window_candidates and sparse.moments.first is None:
+            if (
+                isinstance(sparse, CompactParameter)
+                and self.settings.window_candidates
+                and sparse.moments.first is None
+            ):
                 sparse.moments.open(gradient, self.stride)
                 opened.append(sparse)
             else:

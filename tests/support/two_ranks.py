@@ -18,6 +18,7 @@ from tests.support.training import batches, bits, loss_of, sgd, small_net
 
 STEPS = 13
 COMPACT = {"execution": "sparse", "storage": "compact"}
+CANDIDATES = {**COMPACT, "window_candidates": 1}
 ARGUMENTS = {"density": 0.3, "steps": 40, "update_every": 4, "window_tolerance": 0}
 
 
@@ -137,6 +138,7 @@ SCENARIOS = {
     "bucket views": lambda rank: run(rank, gradient_as_bucket_view=True),
     "sparsify first": lambda rank: run(rank, wrap_first=False),
     "compact": lambda rank: run(rank, wrap_first=False, sparse=COMPACT),
+    "compact candidates": lambda rank: run(rank, wrap_first=False, sparse=CANDIDATES),
     "compact rigl": lambda rank: run(rank, wrap_first=False, method="rigl", sparse=COMPACT),
     "compact accumulation": lambda rank: run(rank, micro_batches=2, wrap_first=False, sparse=COMPACT),
     "accumulation": lambda rank: run(rank, micro_batches=2),

@@ -12,6 +12,8 @@ from regrow.topology.select import _ranks, at_random, largest, largest_overall
 
 
 class Evidence:
+    reach = None
+
     def __init__(self, gradient, bands):
         self._gradient, self.bands, self._rows = gradient, bands, slice(None)
 
