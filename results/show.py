@@ -30,7 +30,7 @@ from regrow.race import page, stored
 
 HOME = Path(__file__).parent
 SHOWN = "alexnet-s-5-epochs"
-PAGES = ("results", "probes", "benchmarks", "growth_window", "execution")
+PAGES = ("results", "probes", "benchmarks", "growth_window", "execution", "compact")
 DOCUMENTS = tuple(HOME.parent / "docs" / f"{page}.md" for page in PAGES)
 HEADER = (
     "model",

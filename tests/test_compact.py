@@ -15,7 +15,7 @@ from tests.support.compact import OPTIMIZERS, STEPS, WITH_DENSE_PARTS, Run, asse
 @pytest.mark.parametrize("method", sorted(set(METHODS) - WITH_DENSE_PARTS))
 def test_every_method_trains_as_with_dense_storage(method):
     density = None if build(method, {}).free_of_density else 0.2
-    every = 1 if method == "dsr" else 3
+    every = 1 if method in ("dsr", "deep-r") else 3
     compact, dense = (
         Run(storage, method, density=density, update_every=every).run() for storage in ("compact", "dense")
     )
@@ -38,6 +38,8 @@ def test_every_optimizer_trains_as_with_dense_storage(optimizer, method):
         {"native_step": False},
         {"growth": "gradient"},
         {"growth": "random"},
+        {"growth": "momentum-neuron"},
+        {"warmup": 0.9},
         {"grown_momentum": "zero", "just_pruned": "zero"},
         {"density": 0.7},
     ],
@@ -48,10 +50,40 @@ def test_arguments_mean_the_same(arguments, optimizer):
     assert_same(*(Run(storage, optimizer=optimizer, **arguments).run() for storage in ("compact", "dense")))
 
 
-def test_bands_do_not_change_the_choice(monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("sparse-momentum", {}),
+        ("sparse-momentum", {"growth": "momentum-neuron"}),
+        ("rigl", {}),
+        ("granet", {}),
+        ("snfs-erk", {}),
+        ("srigl", {"ablation": 0.8}),
+    ],
+    ids=str,
+)
+def test_bands_do_not_change_the_choice(monkeypatch, method, options):
     monkeypatch.setattr("regrow.execution.kernels.gradient._BLOCK", 300)
-    for method in ("sparse-momentum", "rigl", "granet", "snfs-erk"):
-        assert_same(*(Run(storage, method).run() for storage in ("compact", "dense")))
+    assert_same(*(Run(storage, method, **options).run() for storage in ("compact", "dense")))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"l1": 1e-2, "noise": 0.3},
+        {"l1": 1e-2, "signs": "free"},
+        {"l1": 1e-2, "temperature": (1e-3, 1e-5), "stages": (0.5,)},
+        {"l1": 1e-2, "stop": 0.5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("optimizer", ["plain SGD", "Adam"])
+def test_deep_rewiring_walks_as_with_dense_storage(options, optimizer):
+    one, two = (Run(storage, "deep-r", optimizer, update_every=1, **options).run() for storage in ("compact", "dense"))
+    assert any(
+        not torch.equal(one.handle.masks[name], mask) for name, mask in Run("dense", "deep-r").handle.masks.items()
+    )
+    assert_same(one, two)
 
 
 def test_own_criteria_are_asked_band_by_band(monkeypatch):

@@ -40,7 +40,6 @@ def test_methods_with_dense_parts_are_refused_by_name(method):
         ({"execution": "auto"}, "execution='sparse'"),
         ({"storage": "sparse"}, "compact, dense"),
         ({"costs": "measured"}, "costs=<example input>"),
-        ({"growth": "momentum-neuron"}, "output unit"),
         ({"redistribute": lambda layer: 1.0}, "per_weight"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),

@@ -47,6 +47,13 @@ class Marks:
         before = self.listed - torch.arange(len(self.listed))  # marks before each listed position
         return ranks + torch.searchsorted(before, ranks, right=True)
 
+    def within(self, first: int, count: int) -> Tensor:
+        """Which of ``count`` places from ``first`` on are marked, as a boolean vector."""
+        inside = torch.full((count,), self.inverted)
+        begin, end = torch.searchsorted(self.listed, torch.tensor([first, first + count])).tolist()
+        inside[self.listed[begin:end] - first] = not self.inverted
+        return inside
+
     def dense(self) -> Tensor:
         """As a boolean tensor."""
         full = torch.full((self.shape.numel(),), self.inverted)

@@ -14,6 +14,7 @@ from regrow.momentum import SQUARED, reset_slots, shaped_slots
 from regrow.parameter import SparseParameter
 from regrow.scope import Layer
 from regrow.support import Support
+from regrow.topology import signs
 from regrow.topology.bands import CompactView
 from regrow.topology.cycle import Change
 from regrow.topology.grow import Grow
@@ -83,7 +84,7 @@ def move_entries(
         if name == "step_size":  # Rprop's: from zero it would take for ever to grow
             state[name][blank] = float(sparse.group()["lr"])
     values = taken(sparse.parameter.data, came_from)
-    values[started] = 0
+    values[started] = _first_values(grow, view, new[started]).to(values)
     grad = None if sparse.parameter.grad is None else taken(sparse.parameter.grad, came_from)
     sparse.put(Support(mask), values)
     sparse.parameter.grad = grad
@@ -112,7 +113,7 @@ def _moved_slot(name: str, slot: Tensor, blank: Tensor, seeds: dict[str, Tensor]
 def _first_values(grow: Grow | None, view: LayerView, new: Tensor) -> Tensor:
     if grow is None or not grow.value:
         return torch.zeros(len(new))
-    return view.memory["sign"].take(new) * grow.value
+    return signs.at(view.memory, new) * grow.value
 
 
 def _bands(tensors: dict[str, Tensor], layer: Layer) -> dict[str, Tensor]:

@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from regrow import randomness
 from regrow.allowance import Allowance
 from regrow.compact import hold
+from regrow.extras import act
 from regrow.guard import check_budget, check_finite, check_first
 from regrow.marks import Marks, count_of
-from regrow.methods.method import StepView
 from regrow.moving import located, move_entries, move_values, set_values
 from regrow.parameter import SparseParameter, momentum_scales
 from regrow.ranks import Ranks
@@ -182,12 +182,13 @@ class SparseNetwork:
         self.counts = [count_of(mask) for mask in own]
         self.ranks.agree(own, "at the start")
         self.start_masks, self.ever_masks = (codes := self._coded(own)), list(codes)
+        self._prepare()
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
         if self._has_theta:
             self._refresh_reach(Update([self.view(i) for i in range(len(self.layers))]))
-        self.each(self.settings.method.prepare, step=0)
+        act(self, self.settings.method.prepare, step=0)
 
     def start_over(self, masks: Mapping[str, Tensor | Marks]) -> None:
         """Let these masks of whole parameters be the first ones: budget and history count from them."""
@@ -207,46 +208,6 @@ class SparseNetwork:
             sparse.mask_weight()
             if sparse.parameter.grad is not None:
                 sparse.parameter.grad.masked_fill_(~sparse.mask, 0)
-
-    def each(
-        self,
-        action: Callable[[StepView], None] | None,
-        step: int,
-        gradients: bool = False,
-        scale: Tensor | None = None,
-    ) -> None:
-        """Let a method act on every layer that is not frozen around an optimizer step; with ``gradients`` on those that have one.
-
-        ``scale`` is a factor on all gradients that the method shall not see.
-        """
-        if action is None:
-            return
-        for index, layer in enumerate(self.layers):
-            given = layer.parameter.grad if gradients else None
-            if not layer.parameter.requires_grad or (gradients and given is None):
-                continue
-            grad = None if given is None else layer.band(given)
-            if grad is not None and scale is not None:
-                grad.div_(scale)
-            action(self._step_view(index, grad, step))
-            if grad is not None and scale is not None:
-                grad.mul_(scale)
-
-    def _step_view(self, index: int, grad: Tensor | None, step: int) -> StepView:
-        layer = self.layers[index]
-        sparse = self.of(layer)
-        return StepView(
-            index=index,
-            weight=layer.band(sparse.trained),
-            arrived=grad,
-            mask=self.mask(layer),
-            reach=layer.band(sparse.reached.mask),
-            lr=float(sparse.group().get("lr", 0.0)),
-            memory=self.layer_memory[index],
-            rng=lambda *key: randomness.generator(self.settings.seed, "step", step, *key),
-            progress=self.settings.progress(step),
-            interval=self.settings.clock.interval(step) if self.settings.clock else 0,
-        )
 
     # ---------------------------------------------------------------------------------------------- updating
 

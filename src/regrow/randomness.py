@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,3 +37,16 @@ def uniform(like: Tensor, source: torch.Generator) -> Tensor:
 def normal(like: Tensor, source: torch.Generator) -> Tensor:
     """Standard normal draws in the shape, dtype and device of ``like``."""
     return torch.randn(like.shape, generator=source, dtype=torch.float32, device="cpu").to(like)
+
+
+def coins(positions: Tensor, seed: int) -> Tensor:
+    """-1 or 1 for each position, a function of it and the seed: no draw depends on how many others are drawn.
+
+    Example:
+        >>> torch.equal(coins(torch.arange(100), 7)[40:50], coins(torch.arange(40, 50), 7))
+        True
+    """
+    mixed = positions.numpy().astype(np.uint64) + np.full(1, seed, dtype=np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finaliser of SplitMix64
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return torch.from_numpy(((mixed >> np.uint64(62)) & np.uint64(2)).astype(np.int8) - np.int8(1))

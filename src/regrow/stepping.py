@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regrow import attach
+from regrow.extras import act
 from regrow.rounds import cut_to_budget, remember_rewind
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Stepping:
         handle.trained.pull(scale)
         for sparse in handle.parameters:
             sparse.swap_in()
-        handle.network.each(handle.method.adjust, handle.step, gradients=True, scale=scale)
+        act(handle.network, handle.method.adjust, handle.step, gradients=True, scale=scale)
         if self._due("instead"):
             self._update()
             self._withhold(p for group in optimizer.param_groups for p in group["params"])
@@ -76,7 +77,7 @@ class Stepping:
         for sparse in handle.parameters:
             sparse.swap_out()
         handle.trained.step()
-        handle.network.each(handle.method.perturb, handle.step)
+        act(handle.network, handle.method.perturb, handle.step)
         for sparse in handle.parameters:
             if sparse not in self._stepped:
                 sparse.mask_weight()

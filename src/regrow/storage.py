@@ -16,7 +16,6 @@ from regrow.methods.method import Method
 from regrow.scope import Layer, is_inputs_first
 from regrow.settings import Settings
 from regrow.support import Support
-from regrow.topology.grow import Grow
 from regrow.topology.initial import follows_rank
 from regrow.topology.redistribute import SHARES
 from regrow.topology.score import is_per_weight
@@ -123,14 +122,15 @@ def _dense_need(method: Method) -> str | None:
         return "trains weights of missing positions too"
     if method.rounds is not None and method.rounds.rewind:
         return "keeps a dense copy of its first weights"
-    if method.prepare is not None or method.adjust is not None or method.perturb is not None:
-        return "changes weights or gradients around each step, in dense layers"
+    actions = (method.prepare, method.adjust, method.perturb)
+    if any(action is not None and not is_per_weight(action) for action in actions):
+        return (
+            "changes weights or gradients around each step by functions that are not declared with @regrow.per_weight"
+        )
     if method.sets_values:
         return "sets the values of weights in dense layers"
     if method.rewire is not None and not getattr(method.rewire, "by_bands", False):
         return "chooses its masks in one piece from dense layers"
-    if isinstance(method.grow, Grow) and method.grow.select == "neuron":
-        return "grows by output unit, which needs whole layers"
     share = getattr(method.redistribute, "share", None)
     if share is not None and share not in SHARES.values() and not is_per_weight(share):
         return (

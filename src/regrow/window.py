@@ -14,6 +14,7 @@ from regrow.candidates import candidate_counts
 from regrow.compact import CompactParameter
 from regrow.momentum import window_length
 from regrow.network import SparseNetwork
+from regrow.parameter import SparseParameter
 
 
 class GrowthWindow:
@@ -103,30 +104,33 @@ class GrowthWindow:
         unscale = 1.0 if scale is None else 1.0 / float(scale)
         factors = [sparse.rescale() for sparse in self.parameters]
         usual = next((factor for factor in factors if math.isfinite(factor)), 1.0)
-        opened = []
         for sparse, factor in zip(self.parameters, factors, strict=True):
             if sparse.incoming is None or sparse.parameter.grad is None:
                 sparse.moments.skip()
                 continue
             factor = unscale * (factor if math.isfinite(factor) else usual)
-            gradient = sparse.incoming if factor == 1.0 else sparse.incoming.mul_(factor)
-            if (
-                isinstance(sparse, CompactParameter)
-                and self.settings.window_candidates
-                and sparse.moments.first is None
-            ):
-                sparse.moments.open(gradient, self.stride)
-                opened.append(sparse)
-            else:
-                sparse.moments.collect(gradient, self.smooths, self.stride)
-        self._choose(opened)
+            if factor != 1.0:
+                sparse.incoming.mul_(factor)
+        self._choose([sparse for sparse in self.parameters if self._take(sparse)])
 
-    def _choose(self, opened: list[CompactParameter]) -> None:
+    def _take(self, sparse: SparseParameter) -> bool:
+        """Take in the gradient of this step, if there is one; whether a window of candidates begins with it."""
+        if sparse.incoming is None or sparse.parameter.grad is None:
+            return False
+        begins = self.settings.window_candidates and sparse.moments.first is None
+        if isinstance(sparse, CompactParameter) and sparse.incoming is not None and begins:
+            sparse.moments.open(sparse.incoming, self.stride)
+            return True
+        sparse.moments.collect(sparse.incoming, self.smooths, self.stride)
+        return False
+
+    def _choose(self, opened: list[SparseParameter]) -> None:
         """Candidates for windows that have just begun, now that the momentum of all layers is known."""
         if opened:
             assert self._next_due is not None, "a window opens before an update"
             counts = candidate_counts(self.network, self._next_due)
             for sparse in opened:
+                assert isinstance(sparse, CompactParameter)
                 sparse.moments.choose(counts.get(sparse.name, 0), self.stride)
 
     def close(self, step: int) -> None:

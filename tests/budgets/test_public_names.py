@@ -34,8 +34,8 @@ HANDLE = [
 ]  # fmt: skip
 ARGUMENTS = [
     "model", "optimizer", "method", "density", "steps", "update_every", "steps_per_epoch", "scope", "distribution", "seed",
-    "window_tolerance", "window_stride", "window_candidates", "momentum", "prune", "redistribute", "grow", "calibration", "samples", "costs",
-    "macs", "milliseconds", "execution", "native_step", "storage",
+    "window_tolerance", "window_stride", "window_candidates", "momentum", "prune", "redistribute", "grow", "calibration", "samples",
+    "costs", "macs", "milliseconds", "execution", "native_step", "storage",
     "process_group", "start", "options",
 ]  # fmt: skip
 

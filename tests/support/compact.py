@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import regrow
-from regrow.methods import METHODS, build
+from regrow.methods import METHODS
 from regrow.storage import _dense_need
 
 STEPS = 12
@@ -44,7 +44,7 @@ class Run:
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         calibrations = {"loss": lambda: self.loss(0), "input": batch(0)[0], "batches": [batch(0)], None: None}
         arguments = {"steps": STEPS, "update_every": 3, "execution": "sparse", **arguments}
-        kind = build(method, {k: v for k, v in arguments.items() if k in ("growth", "grown_momentum", "just_pruned")})
+        kind = METHODS[method]()
         self.handle = regrow.sparsify(
             self.model,
             self.optimizer,

@@ -14,7 +14,7 @@ from regrow.execution.kernels.masking import mask_
 from regrow.marks import positions
 from regrow.methods import options
 from regrow.methods.method import Method, StepView
-from regrow.topology import score
+from regrow.topology import score, signs
 from regrow.topology.grow import Grow
 from regrow.topology.prune import sign_crossing
 from regrow.topology.schedule import When, steps
@@ -60,10 +60,15 @@ def method(
 
     pull = pull_to_zero(l1, free)
 
+    @score.per_weight
     def pull_and_heat(layer: StepView) -> None:
         pull(layer)
         if layer.progress < stop:
             add_noise(layer.grad, layer, math.sqrt(2 * _NOISE_RATE * steps(temperature, stages)(layer.progress)))
+
+    @score.per_weight
+    def walk(layer: StepView) -> None:
+        add_noise(layer.weight, layer, layer.lr * noise)
 
     return Method(
         name="deep-r",
@@ -72,12 +77,12 @@ def method(
         summary="random walk; a weight that crosses zero is replaced by a random one",
         prepare=fix_signs,
         adjust=pull_and_heat if temperature else pull,
-        perturb=None if temperature else lambda layer: add_noise(layer.weight, layer, layer.lr * noise),
+        perturb=None if temperature else walk,
         prune=sign_crossing,
         grow=Grow(score.random, "layer", "not-just-pruned" if free else "missing", "zero", 0.0 if free else 1e-12),
         when=When(1, until=stop, journal_every=100),
         rate_needs_steps=stop < 1 or bool(temperature),
-        extra_memory="1 byte per weight (signs)",
+        extra_memory="1 byte per weight (signs); per present weight in compact storage",
     )
 
 
@@ -97,25 +102,20 @@ def add_noise(tensor: Tensor, layer: StepView, scale: float) -> None:
     tensor.put_(active, drawn * scale, accumulate=True)
 
 
+@score.per_weight
 def fix_signs(layer: StepView) -> None:
     """Draw s_k: the sign of the first weight where one is present, a coin flip elsewhere."""
-    coin = torch.where(randomness.uniform(layer.mask, layer.rng("sign", layer.index)) < 0.5, -1, 1)
-    own = torch.where(layer.mask & (layer.weight != 0), layer.weight.sign().to(coin.dtype), coin)
-    layer.memory["sign"] = own.to(torch.int8)
-
-
-def sign_of(layer: StepView) -> Tensor:
-    """s_k in the weights' own type."""
-    return layer.memory["sign"].to(layer.weight.dtype)
+    signs.fix(layer, layer.mask, layer.rng("sign", layer.index))
 
 
 def pull_to_zero(l1: float, free: bool = False) -> Callable[[StepView], None]:
     """The l1 prior: active connections are drawn to zero by alpha. ``free`` signs are those before this step."""
 
+    @score.per_weight
     def pull(layer: StepView) -> None:
         if free:
-            layer.memory["sign"] = layer.weight.sign().to(torch.int8)
-        push = sign_of(layer)
+            signs.follow(layer)
+        push = signs.shown(layer)
         mask_(push, layer.mask.view(torch.uint8))
         layer.grad.add_(push, alpha=l1)
 

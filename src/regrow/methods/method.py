@@ -30,7 +30,11 @@ BudgetRule = Literal["constant", "schedule", "upper bound", "free", "outcome"]
 
 @dataclass(eq=False)
 class StepView:
-    """One layer around an optimizer step, for methods that touch gradients or weights then; only ``adjust`` sees a gradient."""
+    """One layer around an optimizer step, for methods that touch gradients or weights then; only ``adjust`` sees a gradient.
+
+    Functions declared with :func:`regrow.per_weight` also run in compact storage: tensors are then vectors of the present weights, and
+    ``where`` has their flat positions, ascending.
+    """
 
     index: int
     weight: Tensor
@@ -42,6 +46,7 @@ class StepView:
     rng: Callable[..., torch.Generator]
     progress: float
     interval: int = 0
+    where: Tensor | None = None
 
     @property
     def grad(self) -> Tensor:

@@ -7,8 +7,9 @@ import torch
 from regrow import randomness
 from regrow.errors import ConfigurationError
 from regrow.methods import options
-from regrow.methods.deep_r import fix_signs, pull_to_zero, sign_of
+from regrow.methods.deep_r import fix_signs, pull_to_zero
 from regrow.methods.method import Method, StepView
+from regrow.topology import signs
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.schedule import When
 from regrow.topology.select import largest
@@ -43,14 +44,14 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
         # theta_min of the learning rate at the start: with that of the moment, a warm-up would let all dormant weights return.
         layer.memory["lowest"] = -(1 - start) * (layer.lr * noise**2 / 2) / (start * l1)
         draw = randomness.uniform(layer.mask, layer.rng("dormant", layer.index)).to(layer.weight.dtype)
-        dormant = sign_of(layer) * draw * float(layer.memory["lowest"])
+        dormant = signs.shown(layer) * draw * float(layer.memory["lowest"])
         layer.weight.copy_(torch.where(layer.mask, layer.weight, dormant))
 
     def walk(layer: StepView) -> None:
         drawn = randomness.normal(layer.weight, layer.rng("noise", layer.index))
-        theta = layer.weight * sign_of(layer) + drawn * (layer.lr * noise)
+        theta = layer.weight * signs.shown(layer) + drawn * (layer.lr * noise)
         layer.weight.copy_(
-            torch.where(layer.mask, theta, theta.clamp_min(float(layer.memory["lowest"]))) * sign_of(layer)
+            torch.where(layer.mask, theta, theta.clamp_min(float(layer.memory["lowest"]))) * signs.shown(layer)
         )
 
     return Method(
@@ -73,7 +74,7 @@ def method(l1: float = 1e-5, noise: float = 1e-5) -> Method:
 def _positive_theta(update: Update) -> Change:
     masks = []
     for layer in update.layers:
-        theta = layer.weight * layer.memory["sign"].to(layer.weight.dtype)
+        theta = layer.weight * signs.shown(layer)
         active = theta > 0
         masks.append(active if bool(active.any()) else largest(theta.float(), 1, torch.ones_like(active)))
     return to_masks(update, masks)

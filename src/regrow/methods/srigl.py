@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regrow.marks import Marks, positions
 from regrow.methods import options
 from regrow.methods.method import Method
 from regrow.topology import score
+from regrow.topology.bands import CompactView
 from regrow.topology.cycle import Change, to_masks
 from regrow.topology.initial import Setup, ranked
 from regrow.topology.schedule import When, constant, cosine
@@ -35,6 +38,7 @@ def method(prune_rate: float = 0.3, ablation: float = 0.3, stop: float = 0.75) -
     options.within("stop", stop, 0, 1, open_low=True)
     options.within("ablation", ablation, 0, 1)
 
+    @score.by_bands
     @needs("gradient")
     def rewire(update: Update) -> Change:
         last = len(update.layers) - 1
@@ -75,7 +79,9 @@ def _constant_fan_in(setup: Setup) -> list[Tensor]:
     return masks
 
 
-def _rewire(layer: LayerView, rate: float, gamma: float, budget: int) -> Tensor:
+def _rewire(layer: LayerView, rate: float, gamma: float, budget: int) -> Any:
+    if isinstance(layer, CompactView):
+        return _rewire_compact(layer, rate, gamma, budget)
     weight, gradient, mask = (layer.units(t) for t in (score.magnitude(layer), score.gradient(layer), layer.mask))
     dense = mask.shape[1]
     drop = math.floor(rate * layer.nnz + 1e-9)
@@ -89,6 +95,46 @@ def _rewire(layer: LayerView, rate: float, gamma: float, budget: int) -> Tensor:
     wanted = fan_in * active - survivors.sum(1)
     grown = _top_per_row(torch.where(survivors, -1.0, gradient), wanted)
     return layer.from_units(survivors | grown)
+
+
+def _rewire_compact(layer: CompactView, rate: float, gamma: float, budget: int) -> Marks:
+    """The same for a vector of present weights, whose rows are output units; gradients of the others come in bands of rows."""
+    weight, units = score.magnitude(layer), layer.before.shape[0]
+    dense = layer.numel // units
+    unit = torch.div(layer.where, dense, rounding_mode="floor")
+    drop = math.floor(rate * layer.nnz + 1e-9)
+    kept = largest(weight, layer.nnz - drop, layer.mask)
+    steep = largest(score.scores_anywhere(score.gradient, layer), drop, ~layer.nothing())
+    salient = _per_unit((layer.marks(kept) | steep).positions, units, dense)
+    active = _active_units(salient, int(unit.bincount(minlength=units).max()), gamma, budget, dense)
+    fan_in = min(budget // int(active.count_nonzero()), dense)
+    present = active[unit]
+    kept = largest(weight, min(layer.nnz - drop, int(present.count_nonzero())), present)
+    survivors = layer.marks(_top_in_units(weight, unit, kept, fan_in))
+    wanted = fan_in * active - _per_unit(survivors.positions, units, dense)
+    found = []
+    for first, band in layer.bands():
+        steepness = band.units(score.gradient(band))
+        taken = survivors.within(first, band.numel).view_as(steepness)
+        mine = wanted[first // dense : first // dense + len(taken)]
+        found.append(positions(taken | _top_per_row(torch.where(taken, -1.0, steepness), mine)) + first)
+    return Marks(layer.before.shape, torch.cat(found))
+
+
+def _per_unit(where: Tensor, units: int, dense: int) -> Tensor:
+    return torch.div(where, dense, rounding_mode="floor").bincount(minlength=units)
+
+
+def _top_in_units(weight: Tensor, unit: Tensor, kept: Tensor, count: int) -> Tensor:
+    """Mark the ``count`` largest of the kept weights of each unit, ties to the lower position; all where there are not so many."""
+    mine = positions(kept)
+    order = mine[weight[mine].argsort(descending=True, stable=True)]
+    order = order[unit[order].argsort(stable=True)]
+    sizes = unit[order].bincount()
+    rank = torch.arange(len(order)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    chosen = torch.zeros_like(kept)
+    chosen[order[rank < count]] = True
+    return chosen
 
 
 def _active_units(salient: Tensor, fan_in: int, gamma: float, budget: int, dense: int) -> Tensor:

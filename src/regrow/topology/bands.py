@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regrow import randomness
-from regrow.marks import Marks
+from regrow.marks import Marks, among
 from regrow.support import Support
 from regrow.topology.view import Evidence, LayerView
 
@@ -66,6 +66,11 @@ class CompactView(LayerView):
         return missing if reach is None else missing & reach.marks
 
     @property
+    def where(self) -> Tensor:
+        """Flat positions of the weights that are shown."""
+        return self._support.positions
+
+    @property
     def most(self) -> int:
         """How many weights the layer can end with."""
         reach = self._evidence.reach
@@ -74,6 +79,10 @@ class CompactView(LayerView):
     def after(self, removed: Tensor, grown: Marks) -> Marks:
         """Which weights exist after the update."""
         return self.marks(self.mask & ~removed) | grown
+
+    def lost(self, mask: Marks) -> Tensor:
+        """Which present weights are not in a new mask."""
+        return self.mask & ~among(mask.positions, self.where)
 
     def nothing(self) -> Marks:
         """No place of the layer marked."""
@@ -131,14 +140,11 @@ class BandScores:
     layer: CompactView
     check: Callable[[Criterion, LayerView], Tensor]
 
-    def bands(self, among: Marks) -> Iterator[tuple[Tensor, Tensor]]:
+    def bands(self, marked: Marks) -> Iterator[tuple[Tensor, Tensor]]:
         """Scores and positions of the marked weights, band after band."""
         for first, view in self.layer.bands():
             scores = self.check(self.criterion, view).reshape(-1)
-            inside = torch.full((len(scores),), among.inverted)
-            begin, end = torch.searchsorted(among.listed, torch.tensor([first, first + len(scores)])).tolist()
-            inside[among.listed[begin:end] - first] = not among.inverted
-            places = inside.nonzero().squeeze(1)
+            places = marked.within(first, len(scores)).nonzero().squeeze(1)
             yield scores[places], places + first
 
 

@@ -55,10 +55,10 @@ def rewire(update: Update, prune: Pruning | None, redistribute: Redistribute | N
     return Change([v.after(r, g) for v, r, g in zip(layers, removed, grown, strict=True)], removed, grown)
 
 
-def to_masks(update: Update, masks: list[Tensor]) -> Change:
+def to_masks(update: Update, masks: list[Any]) -> Change:
     """The change that leads to given masks, for methods that choose masks directly."""
     pairs = list(zip(update.layers, masks, strict=True))
-    return Change(masks, [v.mask & ~m for v, m in pairs], [m & ~v.mask for v, m in pairs])
+    return Change(masks, [view.lost(mask) for view, mask in pairs], [mask & ~view.before for view, mask in pairs])
 
 
 def _note_removed(update: Update, removed: list[Tensor]) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from regrow.marks import count_of
+from regrow.marks import Marks, count_of, positions
+from regrow.topology.bands import CompactView
 from regrow.topology.redistribute import allocate
 from regrow.topology.score import Score, random, scores_anywhere, scores_of
 from regrow.topology.select import at_random, largest, largest_overall
@@ -70,7 +71,7 @@ class Grow:
         if count <= 0:
             return layer.nothing()
         if self.select == "neuron":
-            return _by_neuron(layer, scores_of(self.score, layer), room, count)
+            return _by_neuron(layer, self.score, room, count)
         take = self._taker(layer)
         best = self.preferred(layer, room)
         at_first = min(count, count_of(best))
@@ -91,9 +92,30 @@ class Grow:
         )
 
 
-def _by_neuron(layer: LayerView, scores: Tensor, room: Tensor, count: int) -> Tensor:
+def _by_neuron(layer: LayerView, score: Score, room: Any, count: int) -> Any:
     """Split the count over output units by their mean score, then take the largest inside each unit."""
-    by_unit, free = layer.units(scores), layer.units(room)
+    if isinstance(layer, CompactView):
+        return _by_neuron_in_bands(layer, score, room, count)
+    by_unit, free = layer.units(scores_of(score, layer)), layer.units(room)
     counts = allocate(by_unit.double().mean(1).tolist(), count, free.sum(1).tolist())
-    grown = torch.stack([largest(s, n, f) for s, f, n in zip(by_unit, free, counts, strict=True)])
-    return layer.from_units(grown)
+    return layer.from_units(_inside_units(by_unit, free, counts))
+
+
+def _by_neuron_in_bands(layer: CompactView, score: Score, room: Marks, count: int) -> Marks:
+    """The same in compact storage, whose rows are output units: once through the bands for means, once more for the choice."""
+    means: list[float] = []
+    free: list[int] = []
+    for first, band in layer.bands():
+        means += band.units(scores_of(score, band)).double().mean(1).tolist()
+        free += room.within(first, band.numel).view(len(band.mask), -1).sum(1).tolist()
+    counts, chosen = allocate(means, count, free), []
+    for first, band in layer.bands():
+        mine, counts = counts[: len(band.mask)], counts[len(band.mask) :]
+        by_unit = band.units(scores_of(score, band))
+        marks = _inside_units(by_unit, room.within(first, band.numel).view_as(by_unit), mine)
+        chosen.append(positions(marks) + first)
+    return Marks(room.shape, torch.cat(chosen))
+
+
+def _inside_units(scores: Tensor, free: Tensor, counts: Sequence[int]) -> Tensor:
+    return torch.stack([largest(s, n, f) for s, f, n in zip(scores, free, counts, strict=True)])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regrow.marks import count_of
+from regrow.topology import signs
 from regrow.topology.score import Score, magnitude, scores_of
 from regrow.topology.select import largest, smallest, smallest_overall
 from regrow.topology.view import LayerView, Update
@@ -154,7 +155,7 @@ def sign_crossing(update: Update) -> list[Tensor]:
     """Remove weights whose sign left the one fixed for their position (DEEP-R: theta < 0)."""
     removed = []
     for layer in update.layers:
-        theta = layer.weight * layer.memory["sign"].to(layer.weight.dtype)
+        theta = layer.weight * signs.shown(layer)
         removed.append(keep_one(layer, layer.mask & (theta < 0), theta))
     return removed
 

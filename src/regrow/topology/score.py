@@ -31,7 +31,7 @@ def is_per_weight(criterion: object) -> bool:
 
 
 def by_bands(rewire: F) -> F:
-    """Mark a method's own rewiring that prunes by present weights and grows by :class:`regrow.Grow`: compact storage can run it."""
+    """Mark a method's own rewiring that looks at layers in compact storage as they are: present weights as vectors, the rest in bands."""
     rewire.by_bands = True  # type: ignore[attr-defined]
     return rewire
 

@@ -108,6 +108,11 @@ class LayerView:
         return self.numel - self.nnz
 
     @property
+    def where(self) -> Tensor | None:
+        """Flat positions of the weights that are shown; None where all are."""
+        return None
+
+    @property
     def most(self) -> int:
         """How many weights the layer can end with."""
         return self.numel
@@ -124,6 +129,10 @@ class LayerView:
     def after(self, removed: Tensor, grown: Any) -> Any:
         """Which weights exist after the update."""
         return (self.mask & ~removed) | grown
+
+    def lost(self, mask: Any) -> Tensor:
+        """Which present weights are not in a new mask."""
+        return self.mask & ~mask
 
     def nothing(self) -> Any:
         """No place of the layer marked."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from regrow.marks import positions
+from regrow.marks import Marks, places, positions
+from regrow.topology.score import per_weight
 from regrow.topology.view import LayerView
 
 if TYPE_CHECKING:
@@ -27,13 +28,15 @@ _BORN, _AGE = "newborn", "newborn_age"
 def note_born(layers: Sequence[LayerView], grown: Sequence[Tensor]) -> None:
     """Remember which weights an update grows; those pruned a moment ago have learnt already."""
     for layer, new in zip(layers, grown, strict=True):
-        layer.memory[_BORN] = positions(new & ~layer.mask)
+        born = new & ~layer.before
+        layer.memory[_BORN] = born.positions if isinstance(born, Marks) else positions(born)
         layer.memory[_AGE] = torch.zeros((), dtype=torch.int64)
 
 
 def warm_up(share: float) -> Callable[[StepView], None]:
     """Scale the gradients of newborn weights over this share of the interval between updates; with SGD that is their learning rate."""
 
+    @per_weight
     def scale(layer: StepView) -> None:
         born = layer.memory.get(_BORN)
         if born is None:
@@ -43,6 +46,9 @@ def warm_up(share: float) -> Callable[[StepView], None]:
             del layer.memory[_BORN], layer.memory[_AGE]
             return
         layer.memory[_AGE] = torch.tensor(age)
+        if layer.where is not None:
+            born = places(layer.where, born)
+            born = born[born >= 0]
         layer.grad.put_(born, layer.grad.take(born) * (age / length))
 
     return scale
