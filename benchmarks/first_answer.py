@@ -17,7 +17,6 @@ from pathlib import Path
 from rich.console import Console
 
 import regrow
-from regrow import native
 from regrow.bench import infer, masks
 from regrow.environment import describe
 
@@ -58,8 +57,7 @@ def main() -> None:
     times = ", ".join(f"{name} {value:.2f} s" for name, value in middle.items())
     Console().print(f"{options.model} {options.density:.0%}: {times}; ratio {spread}")
     if options.json:
-        about = describe() | {"instruction_set": native.instruction_set()}
-        options.json.write_text(json.dumps({"machine": about, "rows": [row]}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"machine": describe(), "rows": [row]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

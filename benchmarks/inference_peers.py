@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from regrow import native
 from regrow.allocator import keep_buffers
 from regrow.bench import infer
 from regrow.environment import describe
@@ -125,7 +124,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     keep_buffers()
     console = Console()
-    about = describe() | {"instruction_set": native.instruction_set()}
+    about = describe()
     console.print(
         f"{about['processor']}, {about['instruction_set']}, {about['threads']} threads, torch {about['torch']}"
     )

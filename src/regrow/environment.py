@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import regrow
+from regrow import native
 
 
 def describe() -> dict[str, Any]:
@@ -27,6 +28,7 @@ def describe() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "kernels": kernels(),
+        "instruction_set": native.instruction_set() if native.available() else None,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
     }
 
@@ -69,11 +71,9 @@ def gpus() -> list[str]:
 
 def kernels() -> str:
     """Which native kernels sparse execution would run here."""
-    from regrow.execution import available, instruction_set
-
     return (
-        f"built, {instruction_set()}"
-        if available()
+        f"built, {native.instruction_set()}"
+        if native.available()
         else "not built: sparse execution is off, masked works (needs a C++17 compiler)"
     )
 

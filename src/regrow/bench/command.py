@@ -73,7 +73,7 @@ def bench_memory(
 
     use_threads(threads)
     console = Console()
-    about = {**describe(), "memory": MEMORY, "instruction_set": native.instruction_set()}
+    about = {**describe(), "memory": MEMORY}
     content: dict[str, Any] = {"machine": about, "rows": []}
     _store(path, content)
     for row in footprint.rows(chosen, batch, torch.get_num_threads(), storages):
@@ -88,7 +88,7 @@ def bench_wide(repeats: int, threads: int, path: str | None) -> None:
 
     wide.refuse_small_machine()
     use_threads(threads)
-    about = {**describe(), "buffers_kept": keep_buffers(), "instruction_set": native.instruction_set()}
+    about = {**describe(), "buffers_kept": keep_buffers()}
     content: dict[str, Any] = {"machine": about, "repeats": repeats, "rows": []}
     _store(path, content)
     found = wide.measure(repeats=repeats)
@@ -101,7 +101,7 @@ def bench_machine(threads: int, path: str | None) -> None:
     """What multiply-adds reach, by where one operand lies."""
     use_threads(threads)
     found = machine.ceilings()
-    _store(path, {"machine": {**describe(), "instruction_set": native.instruction_set()}, "gflops": found})
+    _store(path, {"machine": describe(), "gflops": found})
     table = Table("one operand from", "GFLOP/s")
     for place, peak in found.items():
         table.add_row(place, f"{peak:.0f}")

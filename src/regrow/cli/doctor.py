@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
 
     table = Table("what", Column("finding", overflow="fold"), show_header=False)
     for key, value in describe().items():
-        table.add_row(key, "none" if value is None else str(value))
+        table.add_row(key.replace("_", " "), "none" if value is None else str(value))
     table.add_row(
         "large buffers",
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
