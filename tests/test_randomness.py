@@ -57,3 +57,14 @@ def test_the_seed_matters():
     model = small_net()
     reseeded = regrow.sparsify(model, sgd(model), "set", density=0.3, steps=40, update_every=4, seed=1)
     assert not torch.equal(bits(reseeded), masks[0])
+
+
+def test_coins_are_fair_whatever_the_neighbours():
+    for seed in (0, 1, 2**62):
+        drawn = randomness.coins(torch.arange(100_000), seed).float()
+        assert set(drawn.tolist()) == {-1.0, 1.0}
+        for lag in (1, 2, 64):
+            assert abs(float((drawn[lag:] * drawn[:-lag]).mean())) < 0.02
+        assert abs(float(drawn.mean())) < 0.02
+    far = randomness.coins(torch.tensor([2**40, 2**40 + 1]), 3)
+    assert torch.equal(far, randomness.coins(torch.arange(2**40, 2**40 + 9), 3)[:2])
