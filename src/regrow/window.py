@@ -115,13 +115,14 @@ class GrowthWindow:
 
     def _take(self, sparse: SparseParameter) -> bool:
         """Take in the gradient of this step, if there is one; whether a window of candidates begins with it."""
-        if sparse.incoming is None or sparse.parameter.grad is None:
+        if sparse.parameter.grad is None:
             return False
-        begins = self.settings.window_candidates and sparse.moments.first is None
-        if isinstance(sparse, CompactParameter) and sparse.incoming is not None and begins:
-            sparse.moments.open(sparse.incoming, self.stride)
-            return True
-        sparse.moments.collect(sparse.incoming, self.smooths, self.stride)
+        if self.settings.window_candidates and sparse.moments.first is None and isinstance(sparse, CompactParameter):
+            if sparse.incoming is not None:
+                sparse.moments.open(sparse.incoming, self.stride)
+            return sparse.incoming is not None
+        if sparse.incoming is not None:
+            sparse.moments.collect(sparse.incoming, self.smooths, self.stride)
         return False
 
     def _choose(self, opened: list[SparseParameter]) -> None:
