@@ -77,7 +77,7 @@ def test_bands_do_not_change_the_choice(monkeypatch, method, options):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("optimizer", ["plain SGD", "Adam"])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_deep_rewiring_walks_as_with_dense_storage(options, optimizer):
     one, two = (Run(storage, "deep-r", optimizer, update_every=1, **options).run() for storage in ("compact", "dense"))
     assert any(

@@ -144,12 +144,9 @@ def sparsify(
         storage=storage,
     )
     _check_together(settings, model, inner, layers, calibration, costs, execution)
-    handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group), held_supports(settings, layers))
-    try:
-        return _begun(handle, costs, calibration, execution, native_step)
-    except BaseException:
-        handle.detach()
-        raise
+    held = held_supports(settings, layers)
+    handle = Handle(model, inner, layers, decisions, settings, Ranks(process_group), held)
+    return _begun(handle, costs, calibration, execution, native_step)
 
 
 def _check_model(model: object) -> None:
@@ -163,17 +160,21 @@ def _check_model(model: object) -> None:
 
 
 def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_step: bool) -> Handle:
-    _check_cover(handle.decisions)
-    if not any(sparse.is_compact for sparse in handle.parameters):
-        warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
-    handle.network.costs = _costs(handle.method, costs, handle)
-    agree(handle.network.ranks, _arguments(handle, execution, native_step))
-    handle.initialise(calibration)
-    handle.execute(execution, native_step)
-    if handle.settings.storage == "compact":
-        keep_from_reducer(handle.model, handle.network.layers)
-    _check_first_update(handle.settings)
-    return handle
+    try:
+        _check_cover(handle.decisions)
+        if not any(sparse.is_compact for sparse in handle.parameters):
+            warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
+        handle.network.costs = _costs(handle.method, costs, handle)
+        agree(handle.network.ranks, _arguments(handle, execution, native_step))
+        handle.initialise(calibration)
+        handle.execute(execution, native_step)
+        if handle.settings.storage == "compact":
+            keep_from_reducer(handle.model, handle.network.layers)
+        _check_first_update(handle.settings)
+        return handle
+    except BaseException:
+        handle.detach()
+        raise
 
 
 def _recipe(
