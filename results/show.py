@@ -7,7 +7,8 @@
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models, `MODEL:curves` and
 `MODEL:others` the two parts of figure 1. `probes *` is the table of single
 changes to a setting, described in `results/probes/probes.toml`, `stability *` how often LeNet-5-Caffe collapses under them
-(`results/stability/stability.toml`); `race NAME` the standings of `results/race/NAME`; `EXPERIMENT/ANALYSIS *` is what
+(`results/stability/stability.toml`); `defaults *` what other defaults of sparse momentum do to the error, seed by seed;
+`race NAME` the standings of `results/race/NAME`; `EXPERIMENT/ANALYSIS *` is what
 `regrow reproduce` wrote as an analysis of an experiment; `speed:ISA DENSITIES` (in percent, `5,10,goals`), `speed:ISA masks` and
 `speed:ISA overhead` those of the records in `benchmarks/results/ISA/`, measured with the kernels of that instruction set.
 """
@@ -18,11 +19,15 @@ import argparse
 import re
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from regrow.analysis.statistics import summarise
+from regrow.analysis.statistics import student_interval, summarise
 from regrow.bench import summary
+from regrow.experiments.analyses.windows import dense_share, error_pairs
 from regrow.experiments.catalogue import find
+from regrow.experiments.experiment import Cell
 from regrow.experiments.points import NAMES
 from regrow.experiments.rows import learned, read_runs
 from regrow.experiments.tables import Line, count, markdown, number, table_from_rows, with_se
@@ -30,6 +35,7 @@ from regrow.race import page, stored
 
 HOME = Path(__file__).parent
 SHOWN = "alexnet-s-5-epochs"
+DENSITY = 0.05
 PAGES = ("results", "probes", "benchmarks", "growth_window", "execution", "compact")
 DOCUMENTS = tuple(HOME.parent / "docs" / f"{page}.md" for page in PAGES)
 HEADER = (
@@ -52,6 +58,8 @@ def table(experiment: str, model: str) -> str:
         return probes()
     if experiment == "stability":
         return stability()
+    if experiment == "defaults":
+        return defaults()
     if experiment == "race":
         found = stored.read(HOME / "race" / model)
         return page.markdown(*page.cells_of(found.lines, found.rows))
@@ -108,6 +116,29 @@ def stability() -> str:
         counts = str(len(runs)), str(len(runs) - len(errors))
         rows.append((change["change"], *counts, with_se(found.mean, found.se), f"`{change['command']}`"))
     return markdown(("change", "runs", "collapsed", "error of the others % ± SE", "options"), rows)
+
+
+def defaults() -> str:
+    """The Markdown table of gentle growth with short windows against the paper's letter: LeNet-300-100 with 5%, the same seeds."""
+    cells = [cell for cell in find("mnist-compression").chosen("lenet300") if cell.label == "sparse momentum"]
+    letter = _changed(next(cell for cell in cells if cell.density == DENSITY), execution="sparse")
+    gentle = _changed(letter, window_tolerance=0.1, options={"grown_momentum": "auto", "warmup": 0.5})
+    rows = [row for name in ("mnist-compression/runs", "defaults/gentle") for row in read_runs(HOME / f"{name}.csv")]
+    pairs = error_pairs(letter, gentle, rows)
+    differences = [new - old for new, old in pairs.values()]
+    apart, (low, high) = summarise(differences), student_interval(differences)
+    compared = with_se(apart.mean, apart.se, "+.3f"), f"{low:+.3f} .. {high:+.3f}"
+    lines = []
+    for which, (label, cell) in enumerate((("gentle, windows of 22 steps", gentle), ("the paper's letter", letter))):
+        error = summarise([pair[which] for pair in pairs.values()])
+        line = label, str(error.n), with_se(error.mean, error.se), *(compared if cell is gentle else ("", ""))
+        lines.append((*line, f"{100 * dense_share(cell.config):.1f}"))
+    header = "setting", "n", "error % ± SE", "difference ± SE", "95% interval", "steps with dense gradients %"
+    return markdown(header, lines)
+
+
+def _changed(cell: Cell, **changes: Any) -> Cell:
+    return replace(cell, config=replace(cell.config, sparse=replace(cell.config.sparse, **changes)))
 
 
 def _paper(experiment: str, density: float) -> str:
