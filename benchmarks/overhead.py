@@ -5,11 +5,11 @@
 Sparse momentum at 5% density, one topology update per 500 steps, SGD with Nesterov momentum. A run of 500 steps is not repeated
 as a whole; its three kinds of step are measured and weighed by how often they occur:
 
-    masked   434 steps   gradient and weights are multiplied by the masks
-    window    65 steps   and the gradient of missing weights is collected (the last K = 66 steps before an update)
+    masked   478 steps   gradient and weights are multiplied by the masks
+    window    21 steps   and the gradient of missing weights is collected (the last K = 22 steps before an update)
     update     1 step    and the topology update follows
 
-    ratio = (434 masked + 65 window + update) / (500 dense)        goal: at most 1.03
+    ratio = (478 masked + 21 window + update) / (500 dense)        goal: at most 1.03
 
 Dense and sparse steps are timed in one process in alternating blocks; every round gives one ratio, the table shows the
 median and the range of all rounds. Differences of a few per cent drown in the noise of long steps, so the cost is also

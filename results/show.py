@@ -129,7 +129,7 @@ def defaults() -> str:
     apart, (low, high) = summarise(differences), student_interval(differences)
     compared = with_se(apart.mean, apart.se, "+.3f"), f"{low:+.3f} .. {high:+.3f}"
     lines = []
-    for which, (label, cell) in enumerate((("gentle, windows of 22 steps", gentle), ("the paper's letter", letter))):
+    for which, (label, cell) in enumerate((("default", gentle), ("the paper's letter", letter))):
         error = summarise([pair[which] for pair in pairs.values()])
         line = label, str(error.n), with_se(error.mean, error.se), *(compared if cell is gentle else ("", ""))
         lines.append((*line, f"{100 * dense_share(cell.config):.1f}"))

@@ -2,6 +2,7 @@
 
 import json
 import string
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from regrow import config as configuration
 from regrow.config import Config, Data, Optimizer, Schedule, Sparse, from_dict, override, read_toml, to_toml
+from regrow.defaults import LETTER, named
 from regrow.errors import ConfigurationError
 from regrow.ranges import choices_of, value_at
 
@@ -50,7 +52,9 @@ def error(function, *arguments):
 
 @given(configs)
 def test_a_toml_file_gives_the_configuration_back(config):
-    assert from_dict(configuration.tomllib.loads(to_toml(config))) == config
+    told = named(config.sparse.method, config.sparse.options)
+    as_told = replace(config, sparse=replace(config.sparse, options=told))
+    assert from_dict(configuration.tomllib.loads(to_toml(config))) == as_told
 
 
 @given(configs)
@@ -244,7 +248,7 @@ def test_plain_values_are_json():
 
 
 def test_runs_from_before_a_key_existed_keep_their_identity():
-    assert Config().identity() == "c71a4ea4ba"
+    assert Config(sparse=Sparse(window_tolerance=1e-3, options=LETTER)).identity() == "c71a4ea4ba"
     assert override(Config(), {"betas": "[0.8, 0.99]"}).identity() != Config().identity()
 
 

@@ -6,9 +6,10 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, NAdam, RAdam, RMSprop
 
 import regrow
+from regrow.defaults import LETTER
 from regrow.errors import ConfigurationError
 from regrow.momentum import ADAM, HEAVY_BALL, MUON, OWN_AVERAGE, Moments, family_of, reset_slots, window_length
-from tests.support.training import LETTER, batches, loss_of, small_net, train
+from tests.support.training import batches, loss_of, small_net, train
 
 FIRST_MOMENTS = {
     "momentum": (lambda p, mu: SGD(p, lr=0.05, momentum=mu), "momentum_buffer"),

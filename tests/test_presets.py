@@ -7,6 +7,7 @@ import pytest
 from regrow import models
 from regrow.config import to_toml
 from regrow.data.epoch import count_steps
+from regrow.defaults import GENTLE, LETTER, named
 from regrow.errors import ConfigurationError
 from regrow.methods import METHODS, build
 from regrow.presets import PRESETS, PUBLISHED, find
@@ -32,12 +33,22 @@ def test_mnist_settings(name):
     assert (config.sparse.method, config.sparse.scope, config.data.name) == ("sparse-momentum", "fully-sparse", "mnist")
 
 
-def test_what_runs_start_from_differs_from_the_publication_where_that_collapses():
-    assert {name for name in PUBLISHED if PRESETS[name] != PUBLISHED[name]} == {"mnist-lenet5"}
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_runs_start_from_differs_from_the_publication_in_the_defaults_of_sparse_momentum(name):
+    current, published = PRESETS[name], PUBLISHED[name]
+    assert published.sparse.window_tolerance == 1e-3
+    assert named("sparse-momentum", published.sparse.options).items() >= LETTER.items()
+    assert named("sparse-momentum", current.sparse.options).items() >= GENTLE.items()
+    letter = {**current.sparse.options, **LETTER}
+    as_published = replace(current.sparse, window_tolerance=1e-3, options=letter)
+    assert replace(current, sparse=as_published, optimizer=published.optimizer) == published
+    assert (current.optimizer == published.optimizer) == (name != "mnist-lenet5")
+
+
+def test_beside_the_published_there_is_a_demo_and_lenet5_starts_at_half_the_rate():
     assert set(PRESETS) - set(PUBLISHED) == {"demo"}
-    gentler, published = PRESETS["mnist-lenet5"], PUBLISHED["mnist-lenet5"]
-    assert gentler.optimizer.lr == 0.05
-    assert replace(gentler, optimizer=published.optimizer) == published
+    half = replace(PUBLISHED["mnist-lenet5"].optimizer, lr=0.05)
+    assert PRESETS["mnist-lenet5"].optimizer == half
 
 
 @pytest.mark.parametrize("name", [n for n in PRESETS if n.startswith("cifar") and n != "cifar-wrn-28-2"])
@@ -126,7 +137,20 @@ def test_file_that_starts_from_a_preset(tmp_path):
 def test_saved_configuration_of_a_run_is_a_file_too(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(to_toml(PRESETS["imagenet-resnet50-tuned"]))
-    assert find(str(path)) == PRESETS["imagenet-resnet50-tuned"]
+    found, preset = find(str(path)), PRESETS["imagenet-resnet50-tuned"]
+    assert found.sparse.options == {"prune_rate": 0.5, **GENTLE}
+    assert replace(found, sparse=preset.sparse) == preset
+    assert found.identity() == preset.identity()
+
+
+def test_saved_configuration_of_an_older_run_is_what_that_run_was(tmp_path):
+    older = PUBLISHED["mnist-lenet300"]
+    text = to_toml(older).replace('{ grown_momentum = "keep", warmup = 0.0 }', "{}")
+    assert "options = {}" in text
+    (tmp_path / "config.toml").write_text(text)
+    assert find(str(tmp_path / "config.toml")).sparse.options == {}
+    (tmp_path / "environment.json").write_text("{}")  # the folder of a run
+    assert find(str(tmp_path / "config.toml")) == older
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class Recorded(Run):
 
 def measure(model: str, seed: int) -> list[dict[str, Any]]:
     """Rows of one seed."""
-    config = override(PRESETS[PRESET[model]], {"window_tolerance": "0", "execution": "masked", "threads": "1"})
+    letter = {"option.grown_momentum": "keep", "option.warmup": "0", "window_tolerance": "0"}
+    config = override(PRESETS[PRESET[model]], {**letter, "execution": "masked", "threads": "1"})
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
         Recorded(replace(config, seed=seed, evaluate_every=100), Path(folder), view=watch).train()  # type: ignore[arg-type]

@@ -25,7 +25,8 @@ from regrow.presets import PRESETS
 from regrow.topology import select
 
 HOME = Path(__file__).parent
-PRESET, OPTIONS = "mnist-lenet300", {"density": "0.015", "execution": "sparse", "threads": "1"}
+LETTER = {"option.grown_momentum": "keep", "option.warmup": "0", "window_tolerance": "0.001"}
+PRESET, OPTIONS = "mnist-lenet300", {"density": "0.015", "execution": "sparse", "threads": "1", **LETTER}
 
 
 def same_order() -> None:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from regrow import attach
 from regrow.allowance import check_allowance
 from regrow.arguments import MOMENTUM_SOURCES
+from regrow.defaults import differing
 from regrow.errors import ConfigurationError, ScheduleWarning, ScopeWarning, unknown
 from regrow.execution.choosing.prices import Prices, refuse_unmeasurable
 from regrow.execution.switch import check_execution
@@ -50,7 +51,7 @@ def sparsify(
     scope: str | Scope | Sequence[Rule] = "fully-sparse",
     distribution: str | Callable[..., list[float]] | Mapping[str, float] | None = None,
     seed: int = 0,
-    window_tolerance: float = 1e-3,
+    window_tolerance: float = 0.1,
     window_stride: int = DEFAULT_STRIDE,
     window_candidates: float = 0.0,
     momentum: Literal["optimizer", "gradient"] = "optimizer",
@@ -83,7 +84,7 @@ def sparsify(
             ``"dense:RULE,..."`` or a :class:`regrow.Scope`.
         distribution: budget per layer: ``"uniform"``, ``"er"``, ``"erk"``, a function, or a map from layer pattern to density.
         seed: seed of everything random in masks.
-        window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step.
+        window_tolerance: share of momentum that the growth window may miss; 0 collects it in every step, as the paper does.
         window_stride: collect evidence for growth in every so many steps of the window, which then stand for those between.
         window_candidates: with ``storage="compact"``, keep momentum in a window for so many candidates per weight to grow, those with the
             largest gradient at its first step; 0 keeps it for all missing weights, in the layer's dense shape.
@@ -136,7 +137,7 @@ def sparsify(
         window_stride=int(window_stride),
         window_candidates=float(window_candidates),
         pure_gradient=_pure_gradient(momentum) or recipe.pure_gradient,
-        options=dict(options),
+        options=differing(method, options) if isinstance(method, str) else {},
         samples=samples,
         macs=macs,
         milliseconds=milliseconds,

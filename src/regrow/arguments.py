@@ -59,7 +59,7 @@ class Sparse:
     scope: str = argument("fully-sparse")
     distribution: str = argument("", optional=True)
     update_every: int = argument(0, within=NOT_NEGATIVE, optional=True)
-    window_tolerance: float = argument(1e-3, within=BELOW_ONE)
+    window_tolerance: float = argument(0.1, within=BELOW_ONE)
     window_stride: int = argument(1, within=POSITIVE)
     window_candidates: float = argument(0.0, within=CANDIDATES)
     momentum_source: str = argument("optimizer", name="momentum", choices=MOMENTUM_SOURCES)

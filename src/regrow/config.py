@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from regrow.advice import refuse_device, refuse_percentage
 from regrow.arguments import Sparse as Sparse
+from regrow.defaults import as_stored, differing, named
 from regrow.errors import ConfigurationError, nearest, unknown
 from regrow.ranges import check_values, value_at
 
@@ -129,11 +130,14 @@ class Config:
 
         Left out is what only keeps or measures it (checkpoints, TensorBoard, speed-ups), and ``max_steps`` and ``patience``, so that a run
         that ended early can go on. How often to log or evaluate counts: it decides which rows a run has. Keys that came after the first
-        stored runs count where they are not at their default, so that those runs keep their hash.
+        stored runs count where they are not at their default, so that those runs keep their hash; the method's options where they are
+        not at their first default.
         """
         plain: dict[str, Any] = {}
         for path in _paths(Config):
             value = value_at(self, path)
+            if path == "sparse.options":
+                value = differing(self.sparse.method, value)
             if path not in _NO_PART and (path in _FIRST_KEYS or value != value_at(Config(), path)):
                 *section, key = path.split(".")
                 (plain.setdefault(section[0], {}) if section else plain)[key] = value
@@ -175,8 +179,15 @@ def differences(first: Config, second: Config) -> str:
         >>> differences(Config(seed=1), Config(seed=2))
         'seed = 1, not 2'
     """
+    first, second = (_naming(each) for each in (first, second))
     pairs = ((path, value_at(first, path), value_at(second, path)) for path in _paths(Config))
     return ", ".join(f"{path} = {_toml(a)}, not {_toml(b)}" for path, a, b in pairs if a != b)
+
+
+def _naming(config: Config) -> Config:
+    """The same with those options named whose default has changed."""
+    options = named(config.sparse.method, config.sparse.options)
+    return dataclasses.replace(config, sparse=dataclasses.replace(config.sparse, options=options))
 
 
 def from_dict(values: Mapping[str, Any], base: Config | None = None) -> Config:
@@ -187,6 +198,13 @@ def from_dict(values: Mapping[str, Any], base: Config | None = None) -> Config:
 def load(path: str | Path, base: Config | None = None) -> Config:
     """A configuration from a TOML file."""
     return from_dict(read_toml(path), base)
+
+
+def load_stored(path: str | Path) -> Config:
+    """The configuration that a run wrote, of any release."""
+    config = load(path)
+    options = as_stored(config.sparse.method, config.sparse.options)
+    return dataclasses.replace(config, sparse=dataclasses.replace(config.sparse, options=options))
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -251,8 +269,8 @@ def kind_of(key: str) -> Any:
 
 
 def to_toml(config: Config) -> str:
-    """The configuration as a TOML file."""
-    plain = as_dict(config)
+    """The configuration as a TOML file; options whose default has changed are named."""
+    plain = as_dict(_naming(config))
     lines = [f"{k} = {_toml(v)}" for k, v in plain.items() if not isinstance(v, dict)]
     for section, values in plain.items():
         if isinstance(values, dict):

@@ -83,7 +83,7 @@ def test_train_shows_the_configuration(capsys):
     assert main(["train", "demo", "--show", "--density", "0.2", "--option.prune_rate", "0.4"]) == 0
     output = capsys.readouterr().out
     assert "density = 0.2\n" in output
-    assert "options = { prune_rate = 0.4 }" in output
+    assert 'options = { grown_momentum = "auto", warmup = 0.5, prune_rate = 0.4 }' in output
 
 
 @pytest.mark.parametrize(("method", "density"), [("dense", "1"), ("sr-ste", "0.5")])

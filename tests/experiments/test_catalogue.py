@@ -4,6 +4,7 @@ import pytest
 
 from regrow import models
 from regrow.analysis.statistics import Z95
+from regrow.defaults import LETTER
 from regrow.errors import ConfigurationError
 from regrow.experiments import targets
 from regrow.experiments.catalogue import EXPERIMENTS, find
@@ -112,6 +113,7 @@ def test_ablation_has_four_rows_per_network():
     assert labelled("ablation", model="lenet5", label="none / random")[0].config.sparse.options == {
         "redistribution": "none",
         "growth": "random",
+        **LETTER,
     }
 
 

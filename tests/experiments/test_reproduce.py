@@ -50,7 +50,7 @@ def test_overrides_reach_the_runs(tmp_path):
     executor = FakeExecutor()
     done = reproduce(TINY, cells, [0], tmp_path / "runs", tmp_path, executor)
     assert {job.config.sparse.execution for job in executor.ran} == {"sparse"}
-    assert done.table[1].computed == "sparse, window 0.001"
+    assert done.table[1].computed == "sparse, window 0.1"
 
 
 class Watch:

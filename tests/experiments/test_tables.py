@@ -45,15 +45,15 @@ def test_executions_are_never_mixed(tmp_path):
     found = rows(tmp_path, THIN, [2.0]) + rows(tmp_path, THIN, [3.0], "sparse")
     table = table_from_rows([THIN], found)
     assert [(line.computed, line.summary.mean) for line in table] == [
-        ("masked, window 0.001", 2.0),
-        ("sparse, window 0.001", 3.0),
+        ("masked, window 0.1", 2.0),
+        ("sparse, window 0.1", 3.0),
     ]
 
 
 def test_only_settings_that_grow_by_momentum_have_a_window(tmp_path):
     found = [row for where in (DENSE, THIN, RANDOM) for row in rows(tmp_path, where, [2.0])]
     table = table_from_rows([DENSE, THIN, RANDOM], found)
-    assert [line.computed for line in table] == ["dense", "masked, window 0.001", "masked"]
+    assert [line.computed for line in table] == ["dense", "masked, window 0.1", "masked"]
 
 
 def test_a_seed_that_counts_twice_is_refused(tmp_path):

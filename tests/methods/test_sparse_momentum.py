@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 import regrow
+from regrow.defaults import LETTER
 from regrow.errors import ConfigurationError
 from regrow.methods import build
 from regrow.topology.redistribute import SHARES
 from tests.support.manual import Manual
 from tests.support.oracle import update as oracle_update
-from tests.support.training import LETTER
 from tests.support.views import update, view
 
 

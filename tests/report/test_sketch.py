@@ -21,17 +21,17 @@ def trained(steps):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
-    return handle
+    return handle, optimizer
 
 
 def test_before_the_first_update_densities_are_bars():
-    handle = trained(0)
+    handle, _ = trained(0)
     (axes,) = handle.plot().axes
     assert [bar.get_width() for bar in axes.patches] == [100 * row.density for row in handle.plan() if row.sparse]
 
 
 def test_densities_and_flow_are_the_journals():
-    handle = trained(12)
+    handle, _ = trained(12)
     figure = handle.plot()
     densities, flow = figure.axes
     for line, layer in zip(densities.lines, handle.journal[-1].layers, strict=True):
@@ -43,7 +43,7 @@ def test_densities_and_flow_are_the_journals():
 
 
 def test_plan_explanation_and_journal_are_tables_in_notebooks():
-    handle = trained(12)
+    handle, _ = trained(12)
     for shown in (handle.plan(), handle.explain(), handle.journal):
         html = shown._repr_html_()
         assert html.startswith("<table>")
@@ -52,11 +52,11 @@ def test_plan_explanation_and_journal_are_tables_in_notebooks():
 
 
 def test_the_journal_stays_a_list():
-    handle = trained(12)
+    handle, _ = trained(12)
     assert handle.journal == list(handle.journal)
     assert copy.deepcopy(handle.journal) == handle.journal
     state = handle.state_dict()
-    again = trained(0)
+    again, _optimizer = trained(0)
     again.load_state_dict(state)
     assert again.journal == handle.journal
     assert again.journal._repr_html_() == handle.journal._repr_html_()

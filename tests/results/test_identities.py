@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from regrow.config import from_dict
+from regrow.defaults import as_stored
 from regrow.experiments.rows import setting_of
 from regrow.ranges import value_at
 
@@ -26,7 +27,7 @@ EVALUATED_EVERY = (1, 5, 10)  # the one key that rows do not have and experiment
 def values(row):
     pairs = {path: _value(column, row[column]) for column, path in COLUMNS.items()}
     pairs |= json.loads(row["other"] or "{}")
-    return pairs | {"sparse.options": json.loads(row["options"] or "{}")}
+    return pairs | {"sparse.options": as_stored(row["method"], json.loads(row["options"] or "{}"))}
 
 
 def _value(column, text):
@@ -51,3 +52,4 @@ def test_rows_keep_their_identities(name):
         found = [config for config in possible if config.identity() == row["identity"]]
         assert len(found) == 1, row["identity"]
         assert value_at(found[0], "sparse.method") == setting_of(found[0])["method"] == row["method"]
+        assert setting_of(found[0])["options"] == row["options"]

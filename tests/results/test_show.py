@@ -92,11 +92,15 @@ def test_collapsed_runs_are_counted_apart():
     assert collapsed["| learning rate 0.05"] == ["10", "0"]
 
 
+LETTER = {"option.grown_momentum": "keep", "option.warmup": "0", "window_tolerance": "0.001"}
+
+
 def _changed(folder):
     """Name, base configuration as on the command line, and the options of each single change."""
     for name, change in tomllib.loads((RESULTS / folder / f"{folder}.toml").read_text()).items():
         words = change["command"].split()
-        yield name, dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+        options = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+        yield name, (LETTER if change.get("letter", True) else {}) | options
 
 
 def _unpatched(row):

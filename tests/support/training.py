@@ -6,9 +6,6 @@ from torch import nn
 import regrow
 from regrow.momentum import shaped_slots
 
-LETTER = {"grown_momentum": "keep", "warmup": 0.0}
-"""Sparse momentum to the paper's letter: grown weights start at once, with the momentum that chose them."""
-
 
 def small_net(seed=0):
     torch.manual_seed(seed)

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import regrow
+from regrow.defaults import GENTLE, LETTER
 from regrow.errors import ConfigurationError
 from tests.support.manual import Manual
-from tests.support.training import LETTER, batches, small_net, sparse_run, train
+from tests.support.training import batches, small_net, sparse_run, train
 
 
 def run_of(options, **arguments):
@@ -74,13 +75,15 @@ def test_adam_keeps_the_moments_that_normalise_its_steps():
         assert bool((sparse.state()["exp_avg_sq"][mark] > 0).all())
 
 
-def test_the_paper_to_the_letter_is_the_default_and_the_reference():
+def test_grown_weights_begin_gently_unless_the_letter_or_the_reference_is_asked_for():
     letter = regrow.methods.build("sparse-momentum", LETTER)
     reference = regrow.methods.build("sparse-momentum", {"reference": True})
     default = regrow.methods.build("sparse-momentum", {})
-    assert default.adjust is None
-    assert letter.adjust is None
-    assert reference.adjust is None
-    assert default.grow.state == letter.grow.state == reference.grow.state == "seed"
+    gentle = regrow.methods.build("sparse-momentum", GENTLE)
+    assert None not in (default.adjust, gentle.adjust)
+    assert letter.adjust is reference.adjust is None
+    assert default.grow == gentle.grow
+    assert (default.grow.state, default.grow.warms_up) == ("normalised", True)
+    assert letter.grow.state == reference.grow.state == "seed"
     with pytest.raises(ConfigurationError, match=r"warmup must lie in \[0, 1\]"):
         regrow.methods.build("sparse-momentum", {"warmup": 2})

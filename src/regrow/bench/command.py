@@ -192,6 +192,6 @@ def _window(text: str) -> train.WindowSteps:
     steps, slash, of = text.partition("/")
     if not slash or not steps.isdecimal() or not of.isdecimal() or not 0 <= int(steps) <= int(of) or int(of) == 0:
         raise ConfigurationError(
-            f"--windows takes steps with an open window of all steps, such as 66/352, got {text!r}"
+            f"--windows takes steps with an open window of all steps, such as 22/352, got {text!r}"
         )
     return train.WindowSteps(int(steps), int(of))

@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--windows",
         nargs="?",
-        const="66/352",
+        const="22/352",
         metavar="K/N",
-        help="`train`: also the average over N steps of which K have an open growth window (default 66/352, CIFAR-10)",
+        help="`train`: also the average over N steps of which K have an open growth window (default 22/352, CIFAR-10)",
     )
     parser.add_argument(
         "--auto",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regrow.config import Config
+from regrow.defaults import LETTER
 from regrow.errors import unknown
 from regrow.experiments import compression, targets
 from regrow.experiments.experiment import Cell, Experiment, against_anchor, against_dense
@@ -15,7 +16,8 @@ _PATIENCE = 2
 
 
 def sparse(base: Config, method: str = "sparse-momentum", density: float = 1.0, **options: Any) -> Config:
-    """A configuration with another method and density."""
+    """A configuration with another method and density; sparse momentum to the paper's letter."""
+    options = {**LETTER, **options} if method == "sparse-momentum" else options
     chosen = replace(base.sparse, method=method, density=density, options=options)
     return replace(base, sparse=chosen)
 

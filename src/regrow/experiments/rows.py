@@ -13,6 +13,7 @@ from typing import Any
 from regrow.analysis.speedup import ESTIMATES
 from regrow.arguments import without_effect
 from regrow.config import Config, changes, kind_of
+from regrow.defaults import differing
 from regrow.errors import CheckpointWarning, StateError
 from regrow.experiments.columns import write_table
 from regrow.files import held
@@ -58,7 +59,7 @@ def setting_of(config: Config) -> dict[str, str]:
     }
     apart = _APART | set(_SETTING.values()) | {f"sparse.{key}" for key in without_effect(config.sparse)}
     other = {path: value for path, value in changes(config).items() if path not in apart}
-    values |= {"options": _json(config.sparse.options), "other": _json(other)}
+    values |= {"options": _json(differing(config.sparse.method, config.sparse.options)), "other": _json(other)}
     return {key: str(value) for key, value in values.items()}
 
 

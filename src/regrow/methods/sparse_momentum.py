@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from regrow.defaults import GENTLE, LETTER
 from regrow.errors import ConfigurationError, unknown
 from regrow.methods import options
 from regrow.methods.method import Method
@@ -35,8 +36,8 @@ def method(
     global_prune: bool = False,
     global_growth: bool = False,
     just_pruned: Literal["keep", "zero"] = "keep",
-    grown_momentum: Literal["keep", "zero", "auto"] = "keep",
-    warmup: float = 0.0,
+    grown_momentum: Literal["auto", "keep", "zero"] = "auto",
+    warmup: float | None = None,
     cost_power: float = 0.0,
     reference: bool = False,
 ) -> Method:
@@ -59,9 +60,9 @@ def method(
         global_prune, global_growth: choose over the whole network instead of per layer.
         just_pruned: a weight pruned and regrown at once keeps its value, or restarts at zero.
         grown_momentum: a weight grown by momentum starts with it (``keep``), so that its first step is large, or with none (``zero``);
-            ``auto`` keeps Adam's, whose steps are normalised, and no others.
-        warmup: share of the interval between updates over which gradients of grown weights rise from nothing to whole; 0 is the
-            paper to the letter. ``grown_momentum="auto", warmup=0.5`` lets them begin gently: the loss does not jump after updates.
+            ``auto`` keeps Adam's, whose steps are normalised, and no others; with ``reference`` all.
+        warmup: share of the interval between updates over which gradients of grown weights rise from nothing to whole; None is 0.5, with
+            ``reference`` 0. The paper to the letter is ``grown_momentum="keep", warmup=0``: there the loss jumps after the first updates.
         cost_power: shares c_i / cost_i ** cost_power, with ``costs`` given to ``sparsify``.
         reference: behave as the authors' code where it differs from the paper. Growth and redistribution by momentum with pruning by
             magnitude follow `regrow.topology.released`, number of weights included, which drifts around the budget. Other settings keep an
@@ -71,6 +72,8 @@ def method(
     options.within("prune_rate", prune_rate, 0, 1, open_high=True)
     options.one_of("just_pruned", just_pruned, ("keep", "zero"))
     options.one_of("grown_momentum", grown_momentum, ("auto", "keep", "zero"))
+    start = LETTER if reference else GENTLE
+    warmup = start["warmup"] if warmup is None else warmup
     options.within("warmup", warmup, 0, 1)
     options.one_of("growth", growth, GROWTH)
     options.one_of("decay", decay, DECAYS)
@@ -83,7 +86,8 @@ def method(
             "global_growth chooses over the whole network, growth='momentum-neuron' inside units: take one"
         )
     chosen, spread = GROWTH[growth]
-    seeded = grown_momentum != "zero" and (growth.startswith("momentum") or reference)
+    kept = "keep" if reference and grown_momentum == "auto" else grown_momentum
+    seeded = kept != "zero" and (growth.startswith("momentum") or reference)
     plain = growth == "momentum" and pruning == "magnitude" and not (global_prune or global_growth)
     released = reference and plain and redistribution == "momentum" and cost_power == 0
     return Method(
@@ -97,7 +101,7 @@ def method(
             chosen,
             select="global" if global_growth else spread,
             just_pruned=just_pruned,
-            state=STATES[grown_momentum] if seeded else "zero",
+            state=STATES[kept] if seeded else "zero",
             warms_up=warmup > 0,
         ),
         rewire=Released(SHARES[redistribution]) if released else None,

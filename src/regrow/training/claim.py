@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from regrow.config import Config, differences, to_toml
-from regrow.config import load as load_configuration
+from regrow.config import Config, differences, load_stored, to_toml
 from regrow.errors import CheckpointWarning, ConfigurationError, StateError
 from regrow.training.checkpoint import Checkpoints
 from regrow.training.folder import RunFolder
@@ -47,6 +46,6 @@ def other_configuration(folder: Path, difference: str = "") -> StateError:
 
 def _read(path: Path) -> tuple[Config | None, str]:
     try:
-        return load_configuration(path), ""
+        return load_stored(path), ""
     except ConfigurationError as error:
         return None, str(error)

@@ -52,7 +52,7 @@ class Evaluation:
 
 def read_config(folder: Path) -> Config:
     """The configuration of a run."""
-    return configuration.load(RunFolder(folder).required().config)
+    return configuration.load_stored(RunFolder(folder).required().config)
 
 
 def newest(folder: Path, config: Config) -> Saved | None:
