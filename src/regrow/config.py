@@ -11,7 +11,7 @@ import json
 import math
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -179,14 +179,14 @@ def differences(first: Config, second: Config) -> str:
         >>> differences(Config(seed=1), Config(seed=2))
         'seed = 1, not 2'
     """
-    first, second = (_naming(each) for each in (first, second))
+    first, second = (with_options(each, named) for each in (first, second))
     pairs = ((path, value_at(first, path), value_at(second, path)) for path in _paths(Config))
     return ", ".join(f"{path} = {_toml(a)}, not {_toml(b)}" for path, a, b in pairs if a != b)
 
 
-def _naming(config: Config) -> Config:
-    """The same with those options named whose default has changed."""
-    options = named(config.sparse.method, config.sparse.options)
+def with_options(config: Config, form: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> Config:
+    """The same with the method's options in another form (`regrow.defaults`)."""
+    options = form(config.sparse.method, config.sparse.options)
     return dataclasses.replace(config, sparse=dataclasses.replace(config.sparse, options=options))
 
 
@@ -203,8 +203,7 @@ def load(path: str | Path, base: Config | None = None) -> Config:
 def load_stored(path: str | Path) -> Config:
     """The configuration that a run wrote, of any release."""
     config = load(path)
-    options = as_stored(config.sparse.method, config.sparse.options)
-    return dataclasses.replace(config, sparse=dataclasses.replace(config.sparse, options=options))
+    return with_options(config, as_stored)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -270,7 +269,7 @@ def kind_of(key: str) -> Any:
 
 def to_toml(config: Config) -> str:
     """The configuration as a TOML file; options whose default has changed are named."""
-    plain = as_dict(_naming(config))
+    plain = as_dict(with_options(config, named))
     lines = [f"{k} = {_toml(v)}" for k, v in plain.items() if not isinstance(v, dict)]
     for section, values in plain.items():
         if isinstance(values, dict):

@@ -99,7 +99,7 @@ double mean_entries(size_t entries, const Stencil& s, int groups) {
 // Sorts entries into blocks and writes visits and where inputs lie. `each(f)` calls f(entry) for all, those of an output channel by input
 // channel, then tap; twice, so that no list of them is needed. Sources are written where `s.sources` has been given their number.
 template <class Each>
-void write_lists(OwnedStencil& s, size_t count, bool by_length, const Each& each) {
+void write_lists(OwnedStencil& s, size_t count, const Each& each) {
   const size_t blocks = size_t(s.out_blocks()) * s.in_blocks(), cells = size_t(s.in_blocks()) * s.out_channels;
   std::vector<uint32_t> length(cells, 0);
   each([&](const Entry& e) { length[size_t(e.in / s.in_block) * s.out_channels + e.out]++; });
@@ -119,7 +119,7 @@ void write_lists(OwnedStencil& s, size_t count, bool by_length, const Each& each
     slots.clear();
     for (int o = o0; o < std::min(o0 + s.out_block, s.out_channels); o++)
       if (mine[o - o0] || (first[o] < 0 && b == 0)) slots.push_back(uint32_t(o - o0));  // one without any entry still writes its bias
-    if (by_length) std::stable_sort(slots.begin(), slots.end(), [&](uint32_t a, uint32_t b) { return mine[a] < mine[b]; });
+    if (s.row_begins.empty()) std::stable_sort(slots.begin(), slots.end(), [&](uint32_t a, uint32_t b) { return mine[a] < mine[b]; });
     for (const uint32_t slot : slots) {
       s.visit_list.push_back({slot, first[o0 + slot] < 0 || first[o0 + slot] == b, at});
       at += std::exchange(mine[slot], at);  // from now on: where its next entry goes
@@ -145,7 +145,7 @@ void write_lists(OwnedStencil& s, size_t count, bool by_length, const Each& each
 // The same with a source for each of these entries.
 void write_lists(OwnedStencil& s, const std::vector<Entry>& entries) {
   s.sources.resize(entries.size());
-  write_lists(s, entries.size(), true, [&](auto write) {
+  write_lists(s, entries.size(), [&](auto write) {
     for (const Entry& e : entries) write(e);
   });
 }
@@ -203,7 +203,7 @@ OwnedStencil pointwise(const Traits& traits, const Geometry& g, const Support& s
   const size_t entries = size_t(support.row_begin[g.out_channels]);
   choose_blocks(traits, s, mean_entries(entries, s, g.groups));
   s.row_begins.assign(support.row_begin, support.row_begin + g.out_channels + 1);
-  write_lists(s, entries, false, [&](auto write) {
+  write_lists(s, entries, [&](auto write) {
     for_each_weight(g, support, [&](uint32_t o, uint32_t i, int, int, uint32_t rank) {
       write(forward ? Entry{o, i, 0, 0, rank} : Entry{i, o, 0, 0, rank});
     });

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from regrow.config import Config, as_dict
+from regrow.config import Config, as_dict, with_options
 from regrow.defaults import shortest
 from regrow.presets import PRESETS
 
@@ -39,7 +39,7 @@ def _as_trained(preset: Config) -> Config:
 
 
 def _difference(config: Config, preset: Config) -> dict[str, Any] | None:
-    mine, theirs = (_flat(as_dict(_short(each))) for each in (config, preset))
+    mine, theirs = (_flat(as_dict(with_options(each, shortest))) for each in (config, preset))
     if set(theirs) - set(mine):
         # An option that only the preset sets cannot be unset by an override.
         return None
@@ -48,11 +48,6 @@ def _difference(config: Config, preset: Config) -> dict[str, Any] | None:
         for key, value in mine.items()
         if key not in _RECORDED_ONLY and (key not in theirs or theirs[key] != value)
     }
-
-
-def _short(config: Config) -> Config:
-    options = shortest(config.sparse.method, config.sparse.options)
-    return replace(config, sparse=replace(config.sparse, options=options))
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
