@@ -67,7 +67,7 @@ def _compact(rows: Sequence[Row]) -> str:
 def next_commands(run: Path) -> list[str]:
     """What to type next."""
     return [
-        "regrow train mnist-lenet300 --epochs 20                    # the paper's settings, shorter",
+        "regrow train mnist-lenet300 --epochs 20                    # the paper's schedule, shorter",
         f"regrow evaluate {run}",
         f"regrow export {run} --to model.safetensors",
         "regrow methods                                             # RigL, SET and the others, one word away",
