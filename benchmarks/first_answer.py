@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 import regrow
-from regrow.bench import infer, masks
+from regrow.bench import infer
 from regrow.environment import describe
 
 READ = "import sys, torch; data = open(sys.argv[1], 'rb').read(); torch.zeros(1)"
@@ -41,11 +41,12 @@ def main() -> None:
     options = parser.parse_args()
     model, sizes = infer.build(options.model)
     shape = list(sizes)
-    present = {f"{layer}.weight": mask for layer, mask in masks.uniform(model, options.density).masks.items()}
     taken: dict[str, list[float]] = {"torch and file": [], "first answer": []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.safetensors"
-        regrow.save(path, model, present, architecture=options.model, about={"input_shape": shape})
+        regrow.save(
+            path, model, infer.present(model, options.density), architecture=options.model, about={"input_shape": shape}
+        )
         for _ in range(options.repeats + 1):
             taken["torch and file"].append(seconds(READ, path, shape))
             taken["first answer"].append(seconds(ANSWER, path, shape))

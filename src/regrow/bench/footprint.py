@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ MODELS: tuple[tuple[str, float | None], ...] = (("vgg16-d", 0.05), ("lenet300", 
 """What is measured unless told otherwise; a GPT has 30% of its attention and 10% of its feed-forward weights."""
 BATCH = {"gpt-10m": 8, "gpt2-small": 4}
 _BATCH = 128
+_PROCESSES = 3
 _TRAINED = ("weights", "gradients")
 SUMS = {
     "positions": (*_TRAINED, "masks"),
@@ -31,16 +33,14 @@ ARMS = {"dense": "dense channels_last", "masked": "masked", "sparse": "sparse"}
 def rows(
     chosen: Sequence[tuple[str, float | None]], batch: int | None, threads: int, storages: Sequence[str] = ("dense",)
 ) -> Iterator[dict[str, Any]]:
-    """One record per model and arm; ``counted`` is the sum of the parts, ``peak`` the resident high-water mark above an idle process."""
+    """One record per model and arm; ``counted`` is the sum of the parts, ``peak`` the resident high-water mark above an idle process, the
+    median of a few."""
     for model, density in chosen:
         source = masks.spread(models.create(model, seed=0), density)
         arm = {"model": model, "density": density, "batch": batch or BATCH.get(model, _BATCH), "threads": threads}
         dense: dict[str, Any] | None = None
         for name, more in _arms(storages):
-            found = measured({**arm, **more, "account": True})
-            if found is None:
-                raise StateError("this system does not tell the memory of a process (/proc/self/status): use Linux")
-            row = _row(found)
+            row = _row([_measured({**arm, **more, "account": True}) for _ in range(_PROCESSES)])
             dense = dense or row
             ratios = {f"{part}_ratio": row[part] / dense[part] for part in ("peak", "state", "counted")}
             ratios |= {f"{name}_ratio": _sum(row, parts) / _sum(dense, parts) for name, parts in SUMS.items()}
@@ -57,12 +57,20 @@ def _sum(row: dict[str, Any], parts: Sequence[str]) -> int:
     return sum(row[part] for part in parts)
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any]:
-    parts = found["parts"]
+def _measured(arm: dict[str, Any]) -> dict[str, Any]:
+    found = measured(arm)
+    if found is None:
+        raise StateError("this system does not tell the memory of a process (/proc/self/status): use Linux")
+    return found
+
+
+def _row(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    parts = found[0]["parts"]
     bytes_of = {part: parts[part] for part in PARTS}
     counted = parts["total"] + parts["activations"]
-    peak = round(found["peak_mb"] * 2**20)
-    return {**bytes_of, "state": parts["total"], "activations": parts["activations"], "counted": counted, "peak": peak}
+    peaks = sorted(round(process["peak_mb"] * 2**20) for process in found)
+    sums = {"state": parts["total"], "activations": parts["activations"], "counted": counted}
+    return {**bytes_of, **sums, "peak": statistics.median_low(peaks), "peaks": peaks}
 
 
 def line(row: dict[str, Any]) -> str:
@@ -72,7 +80,8 @@ def line(row: dict[str, Any]) -> str:
     parts = ", ".join(f"{part} {readable(row[part])}" for part in (*PARTS, "activations"))
     shares = [f"{row[f'{name}_ratio']:.1%}" for name in SUMS]
     sizes = (f"{name} {readable(row[name])} ({row[f'{name}_ratio']:.2f} of dense)" for name in ("counted", "peak"))
+    peaks = f"{readable(row['peaks'][0])} to {readable(row['peaks'][-1])}, n = {len(row['peaks'])}"
     return (
-        f"{row['model']} {row['density']:.1%} {row['arm']}: {parts}; {', '.join(sizes)}; of dense weights and gradients {shares[0]} with "
-        f"positions, {shares[1]} with lists; with optimizer state {shares[2]} and {shares[3]}"
+        f"{row['model']} {row['density']:.1%} {row['arm']}: {parts}; {', '.join(sizes)} ({peaks}); of dense "
+        f"weights and gradients {shares[0]} with positions, {shares[1]} with lists; with optimizer state {shares[2]} and {shares[3]}"
     )

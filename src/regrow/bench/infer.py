@@ -33,13 +33,15 @@ def build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return models.create(name, seed=0).eval(), models.info(name).input_shape
 
 
-def sparse_network(name: str, density: float) -> tuple[nn.Module, Frozen, tuple[int, ...]]:
-    """A model with uniform random masks applied, the same frozen, and the shape of one sample.
+def present(model: nn.Module, density: float) -> dict[str, torch.Tensor]:
+    """Uniform random masks by the name of their parameter."""
+    return {f"{layer}.weight": mask for layer, mask in uniform(model, density).masks.items()}
 
-    First layers stay dense, but not the perceptron's, which is most of it.
-    """
+
+def sparse_network(name: str, density: float) -> tuple[nn.Module, Frozen, tuple[int, ...]]:
+    """A model with uniform random masks applied, the same frozen, and the shape of one sample."""
     model, shape = build(name)
-    masks = {f"{layer}.weight": mask for layer, mask in uniform(model, density, first=name == MLP).masks.items()}
+    masks = present(model, density)
     with torch.no_grad():
         for parameter, mask in masks.items():
             model.get_parameter(parameter).mul_(mask)

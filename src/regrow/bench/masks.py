@@ -31,12 +31,13 @@ class Chosen:
     density: float
 
 
-def uniform(model: nn.Module, density: float, first: bool = False) -> Chosen:
-    """The same share of random weights in every convolution and linear layer but the first, which stays dense unless asked for.
+def uniform(model: nn.Module, density: float) -> Chosen:
+    """The same share of random weights in every convolution and linear layer; a convolution that comes first stays dense.
 
     Behind an embedding no layer is the first, and one that shares the embedding's weight stays dense with it.
     """
-    layers = layers_of(model)[0 if first or embeds(model) else 1 :]
+    layers = layers_of(model)
+    layers = layers if embeds(model) or layers[0][1].dim() == 2 else layers[1:]
     generator = torch.Generator().manual_seed(0)
     masks = {name: torch.rand(weight.shape, generator=generator) < density for name, weight in layers}
     return Chosen(masks, "uniform", density)

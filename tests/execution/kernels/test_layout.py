@@ -6,7 +6,15 @@ import torch
 from regrow import native
 from regrow.execution import SparsePattern
 from regrow.execution.kernels import passes
-from regrow.execution.kernels.layout import chwn_strides, empty_as, in_rows, is_chwn, to_channels_last, to_chwn
+from regrow.execution.kernels.layout import (
+    chwn_strides,
+    empty_as,
+    empty_chwn,
+    in_rows,
+    is_chwn,
+    to_channels_last,
+    to_chwn,
+)
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -57,3 +65,18 @@ def test_linear_layers_give_the_same_bits_in_rows(samples, dtype):
         assert in_rows(y) is in_rows(dx) is (arrange is not to_chwn)
     for rows, chwn in zip(*results, strict=True):
         assert torch.equal(rows, chwn)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_maps_are_tensors_like_any_other(dtype):
+    """Their memory is not torch's: aligned all the same, no view of something else, changeable in place, kept as long as it is read."""
+    x = torch.randn(64, 32, 16, 16, dtype=dtype, requires_grad=True)
+    y = empty_chwn(x.shape, x)
+    assert (y.stride(), y.dtype, y.data_ptr() % 64, y._base) == (chwn_strides(x.shape), dtype, 0, None)
+    assert empty_as((1024, 512), x.new_zeros(2, 3)).stride() == (512, 1)
+    first = y.fill_(3)[0]
+    del y
+    empty_chwn(x.shape, x).fill_(7)
+    assert bool((first == 3).all())
+    (to_chwn(x).relu_().double() ** 2).sum().backward()
+    assert torch.equal(x.grad, (2 * x.detach().relu()))

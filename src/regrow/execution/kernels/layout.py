@@ -11,12 +11,17 @@ It is expressed in plain strides, so elementwise torch functions (ReLU, `+`, dro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regrow import native
+
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_LARGE, _ALIGNMENT = 1 << 18, 64
 
 
 def samples_last(x: Tensor) -> Tensor:
@@ -59,7 +64,21 @@ def lies_channels_last(x: Tensor) -> bool:
 
 def empty_chwn(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised CHWN tensor of the given logical shape, with the dtype and device of `like`."""
-    return like.new_empty_strided(shape, chwn_strides(shape))
+    return _empty(shape, chwn_strides(shape), like)
+
+
+def _empty(shape: Sequence[int], strides: Sequence[int], like: Tensor) -> Tensor:
+    """An uninitialised tensor; a large one in memory of plain ``malloc``, aligned by hand.
+
+    Torch asks glibc for aligned memory. That needs a little more room than the same request has freed, so before glibc 2.38 freed maps
+    are not lent again: a step of VGG16-D took 1.5 times the memory.
+    """
+    if math.prod(shape) < _LARGE or not native.reads(like):
+        return like.new_empty_strided(shape, strides)
+    size = like.element_size()
+    memory = np.empty(math.prod(shape) * size + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return torch.from_numpy(np.ndarray(shape, _NUMPY[like.dtype], memory, start, [size * stride for stride in strides]))
 
 
 def in_rows(x: Tensor) -> bool:
@@ -69,7 +88,7 @@ def in_rows(x: Tensor) -> bool:
 
 def empty_as(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised tensor in the layout of `like`: features in rows or in CHWN."""
-    return like.new_empty(shape) if in_rows(like) else empty_chwn(shape, like)
+    return _empty(shape, (shape[1], 1), like) if in_rows(like) else empty_chwn(shape, like)
 
 
 def to_chwn(x: Tensor) -> Tensor:
