@@ -44,6 +44,15 @@ def chwn_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def _ordinary_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Those of a contiguous tensor.
+
+    >>> _ordinary_strides((8, 3, 4, 4))
+    (48, 16, 4, 1)
+    """
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
 def is_chwn(x: Tensor) -> bool:
     """True if `x` is stored samples-fastest without gaps."""
     if x.stride() == chwn_strides(x.shape):
@@ -64,11 +73,11 @@ def lies_channels_last(x: Tensor) -> bool:
 
 def empty_chwn(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised CHWN tensor of the given logical shape, with the dtype and device of `like`."""
-    return _empty(shape, chwn_strides(shape), like)
+    return empty(shape, chwn_strides(shape), like)
 
 
-def _empty(shape: Sequence[int], strides: Sequence[int], like: Tensor) -> Tensor:
-    """An uninitialised tensor; a large one in memory of plain ``malloc``, aligned by hand.
+def empty(shape: Sequence[int], strides: Sequence[int], like: Tensor) -> Tensor:
+    """An uninitialised tensor with the dtype and device of `like`; a large one in memory of plain ``malloc``, aligned by hand.
 
     Torch asks glibc for aligned memory. That needs a little more room than the same request has freed, so before glibc 2.38 freed maps
     are not lent again: a step of VGG16-D took 1.5 times the memory.
@@ -88,7 +97,7 @@ def in_rows(x: Tensor) -> bool:
 
 def empty_as(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised tensor in the layout of `like`: features in rows or in CHWN."""
-    return _empty(shape, (shape[1], 1), like) if in_rows(like) else empty_chwn(shape, like)
+    return empty(shape, (shape[1], 1), like) if in_rows(like) else empty_chwn(shape, like)
 
 
 def to_chwn(x: Tensor) -> Tensor:
@@ -120,7 +129,7 @@ def to_ordinary(x: Tensor) -> Tensor:
     x = x.resolve_neg()
     if x.is_contiguous() or not _native(x) or not is_chwn(x):
         return x.contiguous()
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = empty(x.shape, _ordinary_strides(x.shape), x)
     native.call("transpose", x.dtype, x, x.numel() // x.shape[0], x.shape[0], y)
     return y
 

@@ -18,7 +18,7 @@ from regrow import native
 from regrow.execution.kernels.compact import Witness
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
-from regrow.execution.kernels.layout import empty_chwn, in_rows, to_chwn, to_ordinary
+from regrow.execution.kernels.layout import empty, empty_chwn, in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
 from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
@@ -92,9 +92,14 @@ class _Outline:
             for pattern, (support, reach) in zip(patterns, self.supports, strict=True)
         )
 
-    def copy(self) -> ctypes.Array[StackLayer]:
-        """The layers' records for one pass."""
-        return type(self.layers).from_buffer_copy(self.layers)
+    def records(self, memory: Tensor, weights: Sequence[Tensor]) -> ctypes.Array[StackLayer]:
+        """The layers' records for one pass with this memory: of its own, as a kept graph may be walked by two threads."""
+        layers = type(self.layers).from_buffer_copy(self.layers)
+        base, size = memory.data_ptr(), memory.element_size()
+        for layer, weight, present, out in zip(layers, weights, self.present, self.y, strict=False):
+            layer.weight, layer.y = native.address(weight), base + out * size
+            layer.present = base + present * size if layer.position else layer.weight
+        return layers
 
     def features(self, memory: Tensor, start: int, i: int) -> Tensor:
         """An array of layer i's size as CHWN (samples, features)."""
@@ -134,11 +139,9 @@ def _outline(patterns: list[SparsePattern], samples: int, wants_input: bool, dty
 
 class _StackContext(Context, Protocol):
     saved_tensors: tuple[Tensor, ...]
-    layers: ctypes.Array[StackLayer]
     patterns: list[SparsePattern]
     buffers: list[GradientBuffer]
     outline: _Outline
-    memory: Tensor
     dense: list[bool]
     witnesses: list[Witness | None]
 
@@ -152,19 +155,15 @@ class _StackFunction(torch.autograd.Function):
         # Once: another thread may update the topology meanwhile.
         patterns = [execution.pattern for execution in executions]
         outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
-        y = empty_chwn((samples, patterns[-1].out_channels), x)
-        memory, layers = x.new_empty(outline.y[-1]), outline.copy()
-        base, size = memory.data_ptr(), memory.element_size()
-        for layer, weight, bias, present, out in zip(
-            layers, weights, tensors[1::2], outline.present, outline.y, strict=False
-        ):
-            layer.weight, layer.bias = native.address(weight), None if bias is None else native.address(bias)
-            layer.present, layer.y = base + present * size if layer.position else layer.weight, base + out * size
+        y, memory = empty_chwn((samples, patterns[-1].out_channels), x), _memory(outline.y[-1], x)
+        layers = outline.records(memory, weights)
+        for layer, bias in zip(layers, tensors[1::2], strict=True):
+            layer.bias = None if bias is None else native.address(bias)
         layers[-1].y = y.data_ptr()
         native.call("stack_forward", x.dtype, layers, len(layers), x, samples)
-        ctx.save_for_backward(x, *weights)
+        ctx.save_for_backward(x, memory, *weights)
         keep_origin(ctx, given, x)
-        ctx.layers, ctx.patterns, ctx.outline, ctx.memory = layers, patterns, outline, memory
+        ctx.patterns, ctx.outline = patterns, outline
         ctx.buffers = [execution.buffer for execution in executions]
         ctx.dense = [execution.dense for execution in executions]
         ctx.witnesses = [execution.witness for execution in executions]
@@ -175,10 +174,10 @@ class _StackFunction(torch.autograd.Function):
     @still()
     def backward(ctx: _StackContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the input, and of each layer's weight and bias."""
-        x, *weights = ctx.saved_tensors
+        x, memory, *weights = ctx.saved_tensors
         grad, wanted, outline = to_chwn(grad), ctx.needs_input_grad, ctx.outline
-        layers = type(ctx.layers).from_buffer_copy(ctx.layers)  # a kept graph may be walked by two threads
-        dx, inner = empty_chwn(x.shape, x) if wanted[0] else None, x.new_empty(outline.dx[-1])
+        layers = outline.records(memory, weights)
+        dx, inner = empty_chwn(x.shape, x) if wanted[0] else None, _memory(outline.dx[-1], x)
         base, size = inner.data_ptr(), inner.element_size()
         found: list[Tensor | None] = []
         for i, (layer, pattern, buffer) in enumerate(zip(layers, ctx.patterns, ctx.buffers, strict=True)):
@@ -191,14 +190,18 @@ class _StackFunction(torch.autograd.Function):
         native.call("stack_backward", x.dtype, layers, len(layers), x, grad, outline.samples)
         for i, pattern in enumerate(ctx.patterns):
             if found[2 * i] is None and wanted[2 + 2 * i]:
-                source = x if i == 0 else outline.features(ctx.memory, outline.y[i - 1], i - 1)
+                source = x if i == 0 else outline.features(memory, outline.y[i - 1], i - 1)
                 arrived = grad if i + 1 == len(layers) else outline.features(inner, outline.dx[i], i)
                 found[2 * i] = _whole(ctx.witnesses[i], source, arrived, pattern)
         return dx, None, *found
 
 
+def _memory(count: int, like: Tensor) -> Tensor:
+    return empty((count,), (1,), like)
+
+
 def _lent(buffer: GradientBuffer, weight: Tensor, pattern: SparsePattern) -> Tensor:
-    return torch.empty_like(weight) if pattern.support.is_compact else buffer.lend(weight, pattern.reached)
+    return _memory(weight.numel(), weight) if pattern.support.is_compact else buffer.lend(weight, pattern.reached)
 
 
 def _whole(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
