@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import resource
 import time
 from collections.abc import Iterator
+
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks for huge pages: maps of 300 MB come and go in every step
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -44,7 +47,7 @@ def network(units: int) -> nn.Sequential:
     """Three hidden layers; the last weights are few, and stay dense."""
     torch.manual_seed(0)
     hidden = [layer(PIXELS if k == 0 else units, units, seed=k) for k in range(3)]
-    stack = [module for linear in hidden for module in (linear, nn.ReLU())]
+    stack = [module for linear in hidden for module in (linear, nn.ReLU(inplace=True))]
     return nn.Sequential(nn.Flatten(), *stack, nn.Linear(units, CLASSES))
 
 
