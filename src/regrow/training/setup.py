@@ -21,9 +21,9 @@ from regrow.methods import Method, build
 from regrow.models.registry import TIMM_PREFIX
 from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
+from regrow.training.pretrained import load_weights
 from regrow.training.processes import Processes, use_threads
 from regrow.training.traffic import SparseTraffic
-from regrow.training.weights import load_weights
 from regrow.uses import evaluation_mode
 
 # Training images that methods look at when they prune.

@@ -7,10 +7,10 @@ from safetensors.torch import save_file
 import regrow
 from regrow.config import Sparse
 from regrow.errors import ConfigurationError, StartWarning, StateError
+from regrow.training.pretrained import load_weights
 from regrow.training.run import Run
 from regrow.training.setup import build_model, load_split
 from regrow.training.stored import load_model
-from regrow.training.weights import load_weights
 from tests.training.tiny import config, write_data
 
 
