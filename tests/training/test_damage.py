@@ -114,12 +114,14 @@ def test_a_foreign_configuration_is_named_when_a_run_is_evaluated(run):
         evaluate_run(folder)
 
 
-@pytest.mark.parametrize("key", ["model", "optimizer", "sparse", "tallies", "identity", "threads"])
-@pytest.mark.parametrize("value", [None, {}, [], 3])
+ENTRIES = ("model", "optimizer", "sparse", "tallies", "identity", "threads")
+# An optimizer without state is one before its first step.
+WRONG = [(key, value) for key in ENTRIES for value in (None, {}, [], 3) if (key, value) != ("optimizer", {})]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
 def test_a_forged_checkpoint_of_another_form_is_refused(run, key, value):
     config, folder, _ = run
-    if (key, value) == ("optimizer", {}):
-        pytest.skip("as before the first step")
     path = folder / "checkpoints" / "step-00000013"
     plain = json.loads((path / "state.json").read_text())
     forge(path, state=json.dumps({**plain, key: value}).encode())
