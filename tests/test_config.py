@@ -222,6 +222,14 @@ def test_numbers_out_of_range(key, text):
     assert configuration.resolve_key(key) in error(override, Config(), {key: text})
 
 
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained", "pretrained_cfg"])
+def test_a_configuration_cannot_make_timm_load_files(option):
+    options = {"model_options": {option: "/somewhere"}}
+    message = error(from_dict, {"model": "timm:resnet18", **options})
+    assert message.startswith(f"model_options.{option} makes timm load a file")
+    assert from_dict({"model": "lenet300", **options}).model_options == {option: "/somewhere"}
+
+
 def test_identity_follows_what_decides_the_result_only():
     base = Config()
     for key, text in (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from regrow.errors import ConfigurationError, unknown
+from regrow.models.registry import TIMM_PREFIX
 
 if TYPE_CHECKING:
     from regrow.config import Config
@@ -58,6 +59,8 @@ _RANGES = {
     "seed": SEED,
 }
 _MAY_BE_INFINITE = ("checkpoint_seconds",)
+# Whoever runs a configuration from elsewhere does not expect it to open files or connections of its author's choice.
+_LOADING = frozenset({"checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"})
 
 
 def choices_of(config: Config) -> dict[str, tuple[str, ...]]:
@@ -83,6 +86,15 @@ def check_values(config: Config) -> None:
     betas = config.optimizer.betas
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ConfigurationError(f"optimizer.betas must be two numbers in [0, 1), got {list(betas)}")
+    _refuse_loading(config)
+
+
+def _refuse_loading(config: Config) -> None:
+    if config.model.startswith(TIMM_PREFIX) and (loading := sorted(_LOADING & config.model_options.keys())):
+        raise ConfigurationError(
+            f"model_options.{loading[0]} makes timm load a file or fetch one, which a configuration must not ask for: load weights in "
+            "a program of your own"
+        )
 
 
 def _arguments(config: Config) -> dict[str, Any]:

@@ -267,6 +267,10 @@ def test_other_errors_keep_their_traceback(monkeypatch):
         ("train demo --start magnitud --show", "unknown sparse.start 'magnitud': did you mean 'magnitude'?"),
         ("train demo --method SET --show", "unknown method 'SET': did you mean 'set'?"),
         (
+            "train demo --model timm:resnet18 --model_options.checkpoint_path a.pt --show",
+            "model_options.checkpoint_path makes timm load a file or fetch one",
+        ),
+        (
             "infer nowhere.safetensors",
             "nowhere.safetensors: no such file; write one with regrow export RUN --to nowhere.safetensors",
         ),

@@ -118,13 +118,6 @@ def test_plan_says_where_static_masks_stand_in(method, title):
     assert title in " ".join(str(plan_of(override(presets.find("demo"), {"method": method}))).split())
 
 
-@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained", "pretrained_cfg"])
-def test_a_configuration_cannot_make_timm_load_files(option):
-    config = tiny.config("unused", model="timm:resnet18", model_options={option: "/somewhere"})
-    with pytest.raises(ConfigurationError, match=rf"model_options\.{option} makes timm load a file"):
-        create_model(config, {})
-
-
 COMPRESSION = (
     "obd", "l-obs", "dns", "variational-dropout", "l0", "soft-weight-sharing", "lc", "nest", "targeted-dropout", "bayesian-compression",
     "movement", "str",

@@ -18,7 +18,6 @@ from regrow.data import Dataset, Form
 from regrow.errors import ConfigurationError, RegrowError
 from regrow.handle import Handle
 from regrow.methods import Method, build
-from regrow.models.registry import TIMM_PREFIX
 from regrow.randomness import seed_of
 from regrow.training.optimisation import build_optimizer
 from regrow.training.pretrained import load_weights
@@ -28,8 +27,6 @@ from regrow.uses import evaluation_mode
 
 # Training images that methods look at when they prune.
 _CALIBRATION = 5000
-# Whoever runs a configuration from elsewhere does not expect it to open files or connections of its author's choice.
-_LOADING = {"checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"}
 
 
 @dataclass
@@ -96,11 +93,6 @@ def build_model(config: Config, form: Dataset | Form) -> nn.Module:
 
 def create_model(config: Config, options: dict[str, Any]) -> nn.Module:
     """The configured model with these options, unfit ones reported as the user's."""
-    if config.model.startswith(TIMM_PREFIX) and (loading := sorted(_LOADING & set(config.model_options))):
-        raise ConfigurationError(
-            f"model_options.{loading[0]} makes timm load a file or fetch one, which a configuration must not ask for: load weights in "
-            "a program of your own"
-        )
     try:
         return models.create(config.model, seed=config.seed, **options)
     except RegrowError:
