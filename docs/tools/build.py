@@ -36,7 +36,8 @@ def stage(target: Path = STAGE) -> Path:
         up = "../" * len(page.relative_to(target).parents[:-1])
         page.write_text(_inside(page.read_text(), up))
     (target / "assets").mkdir()
-    shutil.copy(Path(__file__).parent / "iframe-worker.js", target / "assets")
+    for asset in ("iframe-worker.js", "style.css"):
+        shutil.copy(Path(__file__).parent / asset, target / "assets")
     folder = target / "reference"
     folder.mkdir()
     for name in reference.PAGES:
@@ -50,11 +51,15 @@ def _from_root(text: str) -> str:
 
 
 def _inside(text: str, up: str) -> str:
-    """Links that leave the folder lead to what was gathered; those to other files of the repository become plain words."""
+    """Links that leave the folder lead to what was gathered, those to other files of the repository become plain words; in tables a number
+    and its spread stay on one line."""
     text = re.sub(r"\]\((?:\.\./)+(results/[^)]+\.png)\)", rf"]({up}\1)", text)
     for name, here in _TOP.items():
         text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"]({up}{here}", text)
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:results|src|examples|benchmarks|tests)[^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:results|src|examples|benchmarks|tests)[^)]*\)", r"\1", text)
+    return re.sub(
+        r"^\|.*$", lambda row: re.sub(r"(?<=\d) (±|\.\.) ", "\u00a0\\1\u00a0", row[0]), text, flags=re.MULTILINE
+    )
 
 
 def _top_links(text: str) -> str:
@@ -67,14 +72,24 @@ def configuration() -> str:
     """MkDocs' settings with one line for every method, page of the reference, and page that no other line names."""
     text = (Path(__file__).parent / "mkdocs.yml").read_text()
     pages = sorted(path.relative_to(STAGE).as_posix() for path in STAGE.rglob("*.md"))
-    folders = {name: [page for page in pages if page.startswith(f"{name}/")] for name in ("methods", "reference")}
-    folders["reference"] = [f"reference/{name}.md" for name in reference.PAGES]
+    folders = {"reference": [f"reference/{name}.md" for name in reference.PAGES]}
     folders["more"] = [
         page for page in pages if "/" not in page and not re.search(rf": {re.escape(page)}$", text, re.MULTILINE)
     ]
     for name, found in folders.items():
         text = text.replace(f"      - {name.upper()}\n", "".join(f"      - {page}\n" for page in found))
-    return text
+    return text.replace("      - METHODS\n", _methods())
+
+
+def _methods() -> str:
+    """One line for every method, in the groups of the front page."""
+    paragraphs = re.findall(r"^([A-Z][^:\n]+): (\[.*?)\.$", (STAGE / "index.md").read_text(), re.MULTILINE | re.DOTALL)
+    groups = {name: re.findall(r"\((methods/[^)]+)\)", links) for name, links in paragraphs}
+    return "".join(
+        f"      - {name}:\n" + "".join(f"          - {page}\n" for page in found)
+        for name, found in groups.items()
+        if found
+    )
 
 
 def main() -> int:

@@ -67,6 +67,26 @@ def test_the_navigation_names_every_page(staged, monkeypatch):
     assert not re.search(r"- [A-Z]+$", text, re.MULTILINE), "no list is left to fill in"
 
 
+def test_methods_are_in_the_groups_of_the_front_page(staged, monkeypatch):
+    monkeypatch.setattr(build, "STAGE", staged)
+    text = build.configuration()
+    controls = text.split("      - Controls:\n")[1].split("  - Reference:")[0].split()
+    assert controls == ["-", "methods/static.md", "-", "methods/dense.md"]
+    assert text.index("- Sparse from scratch:") < text.index("methods/rigl.md") < text.index("- Dense to sparse:")
+
+
+def test_a_number_and_its_spread_stay_on_one_line(staged):
+    text = (staged / "results.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert sum("\u00a0±\u00a0" in row for row in rows) > 50
+    assert not [row for row in rows if re.search(r"\d ± \d", row)]
+
+
+def test_what_the_settings_name_is_gathered(staged):
+    (style,) = re.findall(r"extra_css: \[(.*)\]", (DOCS / "tools" / "mkdocs.yml").read_text())
+    assert (staged / style).is_file()
+
+
 def test_the_search_needs_no_network(staged):
     """The theme's plugin fetches a script of this name from elsewhere unless it is told of another."""
     settings = (DOCS / "tools" / "mkdocs.yml").read_text()
