@@ -29,13 +29,19 @@ def draw(files: Sequence[Path], out: Path) -> Path:
     from matplotlib.figure import Figure
 
     lines: dict[str, list[tuple[float, float]]] = {}
-    for row in read_rows(files):
+    rows = read_rows(files)
+    for row in rows:
         lines.setdefault(name_of(row), []).append((100 * row["density"], row["ratio"]))
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    for name, points in lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, linewidth=1.5, label=name)
-    axes.axhline(1, color="0.6", linewidth=1, linestyle="--")
+    whole = {name_of(row) for row in rows if "layer" not in row}
+    for name in sorted(lines, key=lambda name: name not in whole):  # networks first
+        own = {"linewidth": 3, "markersize": 6, "zorder": 3} if name in whole else {"linewidth": 1.2, "markersize": 4}
+        axes.plot(*zip(*sorted(lines[name]), strict=True), marker="o", label=name, **own)
+    axes.axhline(1, color="0.4", linewidth=1, linestyle="--")
+    axes.set_title(
+        "forward and backward; above 1x sparse is faster; thick: whole networks", fontsize="medium", loc="left"
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     found = [x for points in lines.values() for x, _ in points]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files as resources
 from pathlib import Path
@@ -91,25 +91,45 @@ def _figure(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _curves(axis: Any, key: str, label: str, rows: Sequence[Row]) -> None:
-    """One line per run, one colour per setting."""
+def _curves(axis: Any, key: str, label: str, rows: Sequence[Row], called: Callable[[str], str] = str) -> None:
+    """One line per run, one colour per setting, which the legend has as it is ``called``."""
     for index, name in enumerate(dict.fromkeys(row["setting"] for row in rows)):
         for seed in dict.fromkeys(row["seed"] for row in rows if row["setting"] == name):
             own = [r for r in rows if r["setting"] == name and r["seed"] == seed and r["error"] is not None]
             x = [row[key] / (1e12 if key == "macs" else 1) for row in own]
             first = seed == min(row["seed"] for row in rows if row["setting"] == name)
-            axis.plot(x, [row["error"] for row in own], color=f"C{index}", marker=".", label=name if first else None)
+            axis.plot(
+                x, [row["error"] for row in own], color=f"C{index}", marker=".", label=called(name) if first else None
+            )
     axis.set_xlabel(label)
     axis.set_yscale("log")
     for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
         which(lambda value, _: f"{value:g}")  # not 4 x 10^1
 
 
+def in_words(setting: str) -> str:
+    """A setting for readers who do not know how it is written.
+
+    Example:
+        >>> in_words("dense"), in_words("rigl@0.1:macs=0.05:warmup=0.5")
+        ('dense', 'rigl, 10% of the weights, 5% of the MACs, warmup=0.5')
+    """
+    method, _, rest = setting.partition("@")
+    if not rest:
+        return setting
+    density, *options = rest.split(":")
+    words = [f"{100 * float(density):.3g}% of the weights"]
+    for option in options:
+        key, _, value = option.partition("=")
+        words.append(f"{100 * float(value):.3g}% of the MACs" if key == "macs" else option)
+    return ", ".join([method, *words])
+
+
 def write_picture(path: Path, rows: Sequence[Row], title: str) -> list[Path]:
     """Error over training seconds alone, as ``path`` with .svg and .png."""
     with draw.look("race-picture"):
         figure, axis = draw.new(7.2, 3.6)
-        _curves(axis, "seconds", "training seconds", rows)
+        _curves(axis, "seconds", "training seconds", rows, in_words)
         axis.set_ylabel("error on held-out images (%)")
         axis.set_title(title)
         axis.legend(loc="upper right")
