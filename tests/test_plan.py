@@ -123,6 +123,14 @@ def test_text_of_the_table():
     assert "972" in line
 
 
+def test_work_is_compared_with_dense():
+    _, _, plan = table()
+    total = sum(row.macs for row in plan if row.macs is not None)
+    dense = sum(round(row.macs / row.density) for row in plan if row.macs is not None)
+    assert total < dense
+    assert f"{total:,} multiply-accumulates (MACs) a sample, {total / dense:.2%} of {dense:,} dense" in plan.notes()
+
+
 def test_notes_say_why_layers_are_dense():
     _, _, plan = table(scope=["@first", "@last"])
     assert plan.notes()[-2:] == ["dense, kept dense by rule @first: conv", "dense, kept dense by rule @last: head"]

@@ -378,20 +378,7 @@ def list_methods(show: bool = True) -> list[Method]:
     """
     methods = [factory() for factory in METHODS.values()]
     if show:
-        from rich.console import Console
-        from rich.table import Table
+        from regrow.methods.listing import show_methods
 
-        table = Table(
-            "method",
-            "what it does",
-            "budget, gradients of missing weights, extra memory",
-            title="methods",
-            show_lines=True,
-        )
-        for m in methods:
-            reads = " and ".join(sorted(m.needs - {"present momentum"})) or "nothing"
-            moves = "; redistributes between layers" if m.redistribute is not None else ""
-            facts = f"budget {m.budget}{moves}\nreads {reads} of missing weights\nextra memory: {m.extra_memory}"
-            table.add_row(f"{m.name}\n{m.paper} {m.year}", m.summary, facts)
-        Console().print(table)
+        show_methods(methods)
     return methods

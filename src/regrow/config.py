@@ -259,7 +259,10 @@ def resolve_key(key: str) -> str:
         raise ConfigurationError(f"{name} is a section: name one of its keys, {_keys_of(name)}")
     if matches:
         raise ConfigurationError(f"key {key!r} is ambiguous: say {' or '.join(matches)}")
-    raise unknown("configuration key", key, [*paths, *(p.rsplit(".", 1)[-1] for p in paths)])
+    keys = [*paths, *(p.rsplit(".", 1)[-1] for p in paths)]
+    if nearest(key, keys) is None:
+        raise ConfigurationError(f"unknown configuration key {key!r}: `regrow train --help` lists all {len(paths)}")
+    raise unknown("configuration key", key, keys)
 
 
 def kind_of(key: str) -> Any:

@@ -104,7 +104,9 @@ class Plan:
         )
         counted = [r.macs for r in self.rows if r.macs is not None]
         if counted:
-            notes.append(f"{sum(counted):,} multiply-accumulates a sample through present weights")
+            dense = sum(round(r.macs / r.density) for r in self.rows if r.macs is not None and r.nonzeros)
+            share = f", {sum(counted) / dense:.2%} of {dense:,} dense" if dense else ""
+            notes.append(f"{sum(counted):,} multiply-accumulates (MACs) a sample{share}")
         if any(r.cost is not None for r in self.rows):
             notes.append(
                 f"{PRICE}: forward + backward of a batch on sparse kernels per present weight, timed at the start"

@@ -6,6 +6,9 @@ import io
 from html import escape
 from typing import Any
 
+_BETWEEN = 3
+"""Padding and border of a column."""
+
 
 def as_text(renderable: Any, width: int = 120) -> str:
     """What rich would print on a terminal of this width, without colours."""
@@ -14,6 +17,24 @@ def as_text(renderable: Any, width: int = 120) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(renderable)
     return console.export_text().rstrip()
+
+
+def show(table: Any) -> None:
+    """Print a table on the terminal, which wraps what is wider than itself; rich would leave the last columns out."""
+    from rich.console import Console
+
+    width = max(Console().width, _least(table.__rich__() if hasattr(table, "__rich__") else table))
+    Console(width=width).print(table)
+
+
+def _least(table: Any) -> int:
+    """Characters of a line in which no column that must not wrap is cut; others can do with their head, or with what they ask for."""
+    widths = []
+    for column in table.columns:
+        head = len(_plain(column.header))
+        whole = max((len(_plain(cell)) for cell in column.cells), default=0) if column.no_wrap else 0
+        widths.append(max(head, whole, column.min_width or 0) + _BETWEEN)
+    return sum(widths) + 1
 
 
 def as_html(table: Any) -> str:

@@ -11,6 +11,7 @@ from regrow import data
 from regrow.cli.main import main
 from regrow.data import FetchError, catalogue, fetch
 from regrow.data.errors import SourceError
+from regrow.errors import RegrowWarning
 from regrow.files import checksum
 
 CONTENT = {"train-images-idx3-ubyte": b"one", "train-labels-idx1-ubyte": b"two"}
@@ -110,6 +111,13 @@ def test_local_folder(tmp_path, monkeypatch, how):
     else:
         folder = data.get("mnist", tmp_path / "files", "local")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT
+
+
+def test_a_root_that_is_no_folder_is_named(tmp_path):
+    data.get("mnist", sources=[Fake("first", CONTENT)])
+    with pytest.warns(RegrowWarning, match=r"nowhere is not a folder: mnist is looked for elsewhere"):
+        data.get("mnist", tmp_path / "nowhere")
+    data.get("mnist", tmp_path)
 
 
 def test_kinds_of_sources(tmp_path):

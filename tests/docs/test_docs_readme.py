@@ -13,7 +13,7 @@ def method_row(method):
     wanted = ", ".join(sorted(method.needs - {"present momentum"})) or "none"
     summary = method.summary.replace("|", r"\|")
     link = f"[{method.name}](methods/{method.name}.md)"
-    return f"| {link} | {method.paper} {method.year} | {summary} | {method.budget} | {wanted} | {method.extra_memory} |"
+    return f"| {link} | {method.citation} | {summary} | {method.budget} | {wanted} | {method.extra_memory} |"
 
 
 def test_table_of_methods_is_the_registry():

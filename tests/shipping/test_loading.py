@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_export_and_infer_agree_with_evaluate(run, tmp_path, capsys):
         output = capsys.readouterr().out
         assert accuracy(output) == wanted
         assert "p99" in output
+
+
+def test_data_of_another_shape_are_refused_in_one_line(run, tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    assert main(["export", str(run.folder), "--to", str(path), "--quiet"]) == 0
+    other = tmp_path / "other.npz"
+    np.savez(other, x_train=np.zeros((40, 8, 8), dtype=np.uint8), y_train=np.arange(40) % 4)
+    capsys.readouterr()
+    assert main(["infer", str(path), "--data", str(other), "--split", "train"]) == 2
+    assert "takes 1x12x12, other has 1x8x8: name other data" in capsys.readouterr().err
+
+
+def test_export_says_that_a_run_is_not_finished(run, tmp_path, capsys):
+    folder = tmp_path / "copy"
+    shutil.copytree(run.folder, folder)
+    target = ["--to", str(tmp_path / "a.safetensors"), "--quiet"]
+    assert main(["export", str(folder), *target]) == 0
+    assert "not finished" not in capsys.readouterr().err
+    (folder / "result.json").unlink()
+    assert main(["export", str(folder), *target]) == 0
+    assert "the run is not finished: this is its newest checkpoint" in capsys.readouterr().err
 
 
 def test_exported_weights_are_the_runs(run, tmp_path):

@@ -139,7 +139,7 @@ def _densities(text: str) -> list[float]:
     except ValueError as error:
         raise ConfigurationError(f"--density takes numbers like 0.05,0.1, got {text!r}") from error
     if not all(0 < density <= 1 for density in densities):
-        raise ConfigurationError(f"densities lie in (0, 1], got {text}")
+        raise ConfigurationError(f"densities lie in (0, 1], got {text}: 0.05 keeps 5% of the weights")
     return densities
 
 

@@ -10,6 +10,7 @@ regrow export runs/demo --to demo.pt2                          on sparse kernels
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -34,9 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write, and say what was taken out."""
     from regrow.shipping.export import Wish, export_run
+    from regrow.training.folder import RunFolder
 
     wish = Wish(options.values, options.dense, options.sparse_initialisers)
     size, frozen = export_run(options.folder, options.to, wish)
+    if not RunFolder(options.folder).result.is_file():
+        print("the run is not finished: this is its newest checkpoint", file=sys.stderr)
     if not options.quiet:
         print(f"not traced: {frozen.untraced}" if frozen.removal is None else frozen.removal)
     print(f"{options.to}: {size:,} bytes")

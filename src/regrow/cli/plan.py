@@ -22,9 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Build the model, sparsify it, print the table."""
     config = read_configuration(options)
-    from rich.console import Console
-
+    from regrow.text import show
     from regrow.training.plan import memory_of, plan_of
 
-    Console().print(memory_of(config) if options.memory else plan_of(config))
+    show(memory_of(config) if options.memory else plan_of(config))
     return 0

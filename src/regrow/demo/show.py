@@ -13,14 +13,14 @@ from regrow.demo.measure import Row
 from regrow.memory import readable
 from regrow.report import html
 
-HEAD = ("network", "arm", "weights", "error", "ms/step", "memory", "file")
+HEAD = ("network", "trained", "weights", "error", "ms/step", "memory", "file")
 
 
 def table(rows: Sequence[Row]) -> Table:
     """For the terminal."""
     shown = Table()
     for column in HEAD:
-        shown.add_column(column, justify="left" if column in ("network", "arm") else "right")
+        shown.add_column(column, justify="left" if column in ("network", "trained") else "right")
     for row in rows:
         shown.add_row(*cells(row), end_section=row.arm == "sparse")
     return shown
@@ -42,7 +42,8 @@ def sentences(rows: Sequence[Row], data: str, machine: str) -> list[str]:
     """What came out, then how it was measured."""
     lines = [
         f"{dense.network}: {dense.weights / sparse.weights:.0f}x fewer weights, {dense.step_ms / sparse.step_ms:.1f}x the speed, "
-        f"a file {dense.file_bytes / sparse.file_bytes:.1f}x smaller, error {sparse.error - dense.error:+.2f} points."
+        f"a file {dense.file_bytes / sparse.file_bytes:.1f}x smaller, "
+        f"{sparse.memory_bytes / dense.memory_bytes:.2f} of the memory in training, error {sparse.error - dense.error:+.2f} points."
         for dense, sparse in zip(rows[::2], rows[1::2], strict=True)
     ]
     return [
@@ -83,10 +84,19 @@ def _left(texts: Sequence[str]) -> list[html.Cell]:
 
 def page(rows: Sequence[Row], lines: Sequence[str], commands: Sequence[str], reports: Sequence[Path]) -> str:
     """The same as one HTML page, with links to the reports of the runs."""
-    links = "".join(f'<li><a href="{escape(str(path))}">{escape(str(path.parent))}</a></li>' for path in reports)
+    links = "".join(
+        f'<li><a href="{escape(str(path))}">{escape(row.network)}, {row.arm}</a></li>'
+        for path, row in zip(reports, rows, strict=True)
+    )
+    outcome, measured = lines[: len(rows) // 2], lines[len(rows) // 2 :]
     body = [
-        html.section("table", "Side by side", html.table(_left(HEAD), map(_left, map(cells, rows)))),
-        html.section("how", "What it says", *map(html.paragraph, lines)),
+        html.section(
+            "table",
+            "What came out",
+            *map(html.paragraph, outcome),
+            html.table(_left(HEAD), map(_left, map(cells, rows))),
+        ),
+        html.section("how", "How it was measured", *map(html.paragraph, measured)),
         html.section("runs", "Each run in detail", f"<ul>{links}</ul>"),
         html.section("next", "Next", html.code("\n".join(commands))),
     ]

@@ -25,6 +25,8 @@ from regrow.topology.view import Need, Update, needs_of
 from regrow.weighting import Weighting
 
 _NO_PRUNING = constant(0.0)
+CONTROL = "control"
+"""The paper of what methods are compared with."""
 BudgetRule = Literal["constant", "schedule", "upper bound", "free", "outcome"]
 
 
@@ -136,6 +138,11 @@ class Method:
     extra_needs: frozenset[Need] = frozenset()
     sets_values: bool = False
     neutral: Mapping[str, Any] | None = None
+
+    @property
+    def citation(self) -> str:
+        """Who published it when; controls have no paper."""
+        return self.paper if self.paper == CONTROL else f"{self.paper} {self.year}"
 
     @property
     def needs(self) -> frozenset[Need]:

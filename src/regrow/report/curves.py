@@ -104,7 +104,7 @@ def schedules(files: RunFiles) -> list[str]:
                 marker="o" if len(rows) <= _FEW else None,
                 markersize=3,
             )
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * max((r[field] or 0 for r in rows), default=0) or 1)
             axes.set_title(title)
             _steps_axis(axes)
             found.append(to_svg(figure, name, f"{title} over training steps"))

@@ -32,7 +32,9 @@ def infer(options: argparse.Namespace) -> str:
             f"{options.model}: no such file; write one with regrow export RUN --to {options.model.stem}.safetensors"
         )
     use_threads(options.threads or 0)
-    dataset = _dataset(file.read(options.model).about.get("data"), options)
+    about = file.read(options.model).about
+    dataset = _dataset(about.get("data"), options)
+    _check_shape(about.get("input_shape"), dataset)
     start = time.perf_counter()
     network = load(options.model, allow=options.allow)
     seconds = time.perf_counter() - start
@@ -57,6 +59,15 @@ def _dataset(recorded: Any, options: argparse.Namespace) -> Dataset:
     return data.load(
         name, options.split, augment=False, normalisation=own, image_size=size if type(size) is int else 224
     )
+
+
+def _check_shape(expected: Any, dataset: Dataset) -> None:
+    """Refuse data of another shape than the network was trained on, where the file says it."""
+    if isinstance(expected, list) and tuple(expected) != dataset.shape:
+        known, given = ("x".join(map(str, shape)) for shape in (expected, dataset.shape))
+        raise ConfigurationError(
+            f"the file's network takes {known}, {dataset.name} has {given}: name other data, --data NAME"
+        )
 
 
 def _answers(network: nn.Module, dataset: Dataset, batch: int) -> tuple[int, list[float]]:

@@ -97,5 +97,7 @@ class RunFolder:
     def required(self) -> RunFolder:
         """This folder; an error where no run ever was in it."""
         if not self.config.is_file():
-            raise StateError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+            raise StateError(
+                f"{self.path} is not the folder of a run (no {self.config.name} in it): name one that regrow train wrote"
+            )
         return self
