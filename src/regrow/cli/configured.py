@@ -11,6 +11,7 @@ from typing import Any
 
 from regrow import config as configuration
 from regrow import presets
+from regrow.cli.width import columns, fitted
 from regrow.config import Config, Optimizer, Sparse
 from regrow.errors import ConfigurationError
 from regrow.published import paths_of, suited
@@ -18,16 +19,15 @@ from regrow.published import paths_of, suited
 EPILOGUE = """
 Any key of the configuration can be set: --density 0.1, --lr 0.05, --optimizer.momentum 0.8, --option.prune_rate 0.3 (the
 method's own options), --model_options.dropout 0. `regrow train --list` shows the presets, `--show` the effective configuration.
-
-keys and defaults (the section may be left out where only one has the key):
 """
+HEADING = "keys and defaults (the section may be left out where only one has the key):"
 
 
 def add_configuration(parser: argparse.ArgumentParser, execution: str = Sparse().execution) -> None:
     """A preset or file, and the command's own way to compute; overrides are taken out of the command line before by :func:`separate`."""
     parser.add_argument("configuration", nargs="?", help="a preset (see `regrow train --list`) or a TOML file")
     parser.set_defaults(overrides={})
-    parser.epilog = EPILOGUE + "\n".join(_groups(execution))
+    parser.epilog = "\n".join([fitted(EPILOGUE, columns()), "", HEADING, *_groups(execution)])
 
 
 def _groups(execution: str) -> list[str]:
@@ -40,7 +40,9 @@ def _groups(execution: str) -> list[str]:
         text = "  ".join(f"{key}={_short(value)}" for key, value in values.items() if not isinstance(value, dict))
         lines += [
             f"  {name}",
-            textwrap.fill(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False),
+            textwrap.fill(
+                text, min(110, columns()), initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+            ),
         ]
     return lines
 

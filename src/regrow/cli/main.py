@@ -15,6 +15,7 @@ from regrow import __version__
 from regrow.__main__ import INTERRUPTED
 from regrow.amx import keep_off_traps
 from regrow.cli.configured import separate
+from regrow.cli.width import columns, fitted
 from regrow.errors import RegrowError, RegrowWarning, unknown
 
 UNREAD = 141
@@ -53,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             help=summary,
-            description=module.__doc__,
+            description=fitted(module.__doc__ or "", columns()),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from regrow.cli.configured import EPILOGUE
+from regrow.cli.width import columns, fitted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, help="folder of the race (default: runs/race-<data>-<model>-<hash>)")
     parser.set_defaults(overrides={})
-    parser.epilog = EPILOGUE
+    parser.epilog = fitted(EPILOGUE, columns())
 
 
 def run(options: argparse.Namespace) -> int:
