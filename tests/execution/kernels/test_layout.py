@@ -80,3 +80,8 @@ def test_large_maps_are_tensors_like_any_other(dtype):
     assert bool((first == 3).all())
     (to_chwn(x).relu_().double() ** 2).sum().backward()
     assert torch.equal(x.grad, (2 * x.detach().relu()))
+
+
+def test_maps_that_no_memory_holds_end_in_torchs_own_error():
+    with pytest.raises(RuntimeError, match="alloc"):
+        empty_chwn((1 << 20, 1 << 20, 1 << 10, 1), torch.zeros(2, 2))

@@ -85,7 +85,10 @@ def empty(shape: Sequence[int], strides: Sequence[int], like: Tensor) -> Tensor:
     if math.prod(shape) < _LARGE or not native.reads(like):
         return like.new_empty_strided(shape, strides)
     size = like.element_size()
-    memory = np.empty(math.prod(shape) * size + _ALIGNMENT, np.uint8)
+    try:
+        memory = np.empty(math.prod(shape) * size + _ALIGNMENT, np.uint8)
+    except MemoryError:  # torch has its own error for that, which callers know
+        return like.new_empty_strided(shape, strides)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     return torch.from_numpy(np.ndarray(shape, _NUMPY[like.dtype], memory, start, [size * stride for stride in strides]))
 
