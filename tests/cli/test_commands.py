@@ -246,6 +246,17 @@ def test_doctor(capsys, tmp_path, monkeypatch):
     assert findings["data cifar10"] == "not fetched"
 
 
+@pytest.mark.parametrize(("built", "said"), [(True, "Ready: execution="), (False, "no native kernels")])
+def test_doctor_ends_with_what_it_means(capsys, monkeypatch, built, said):
+    from regrow import native
+
+    monkeypatch.setattr(doctor, "OPTIONAL", {})
+    monkeypatch.setattr(native, "available", lambda: built)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["doctor"]) == 0
+    assert said in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_doctor_imports_what_is_installed(tmp_path, monkeypatch):
     (tmp_path / "halfbuilt.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     (tmp_path / "halfbuilt-1.2.dist-info").mkdir()

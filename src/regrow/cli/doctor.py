@@ -25,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
 
     table = Table("what", Column("finding", overflow="fold"), show_header=False)
     for key, value in describe().items():
-        table.add_row(key.replace("_", " "), "none" if value is None else str(value))
+        if key != "instruction_set":  # the line of the kernels has it
+            table.add_row(_NAMES.get(key, key), "none" if value is None else str(value))
     table.add_row(
         "large buffers",
         "kept between steps (glibc thresholds raised)" if keep_buffers() else "left to the system's allocator",
@@ -38,10 +39,25 @@ def run(options: argparse.Namespace) -> int:
         table.add_row(name, f"{found(commands)} ({purpose})")
     for name, finding in _data():
         table.add_row(name, escape(finding))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    console.print(_verdict(), highlight=False, markup=False)
     return 0
 
 
+def _verdict() -> str:
+    """What all of it means to a newcomer."""
+    from regrow import native
+
+    if native.available():
+        return 'Ready: execution="auto" and "sparse" run on the native kernels.'
+    return (
+        "Everything works, but nothing is faster than dense: there are no native kernels. "
+        "Install a C++17 compiler and regrow once more, or a wheel."
+    )
+
+
+_NAMES = {"code": "code of regrow", "instructions": "instructions of torch", "kernels": "kernels of regrow"}
 OPTIONAL = {
     "timm": "models by name, timm:NAME",
     "tensorboard": "train --tensorboard",

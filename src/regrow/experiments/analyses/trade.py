@@ -60,6 +60,7 @@ def draw(lines: Sequence[Line], rows: Sequence[Row], folder: Path) -> list[Path]
             axes.annotate(line.cell.label, place, xytext=aside, textcoords="offset points", fontsize=8)
     axes.set(xlabel="processor seconds of a run, bars: 95% interval", ylabel=ERROR)
     axes.set_title(f"{lines[0].cell.model}: momentum per cost", fontsize=9, loc="left")
+    axes.margins(x=0.18, y=0.1)  # room for names beside the outermost points
     axes.legend(fontsize=7)
     axes.grid(alpha=0.25)
     return save(figure, folder / f"trade-{lines[0].cell.model}")
