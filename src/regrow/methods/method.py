@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -74,7 +74,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Method:
-    """A published method as a composition of pieces.
+    """A published method as a composition of pieces; most methods name a few of the first two groups below.
 
     Pieces left out mean: random first masks, nothing pruned, every layer regrows what it lost, nothing grown, fixed masks.
 
@@ -82,61 +82,74 @@ class Method:
         name, paper, year, summary: what it is called, who published it when, and what it does in a line.
         distribution: budget per layer at the start.
         initial: which weights exist at first.
+        budget: the rule that the number of weights follows.
+        density, floor: turn the target density into a curve over the run, where the budget moves.
+        fixed_counts: prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
+        when: in which steps topology updates happen.
+        rate: prune rate over the run; ``rate_needs_steps`` if it must know where the run ends.
         prune: what goes.
         redistribute: where to.
         grow: what comes.
         rewire: the whole topology update, where it is no prune, redistribute and grow.
-        when: in which steps topology updates happen.
-        rate: prune rate over the run; ``rate_needs_steps`` if it must know where the run ends.
-        density, floor: turn the target density into a curve over the run, where the budget moves.
-        budget: the rule that the number of weights follows.
-        extra_memory: what it keeps beside the weights, in words.
-        fits: refuses a model, or layers, that it cannot take.
-        calibration: whether first masks need a ``loss`` or an ``input``, or updates need ``batches``.
-        fixed_counts: prescribes the budget where the density is no free choice but ``own_density`` (up to rounding in each layer).
-        weighting: what is trained where that is more than the present weights.
-        outcome: which masks follow from it where the density is a result (budget rule ``outcome``).
         sets_values: updates come with new weights (compensation, values of grown weights).
-        neutral: options with which, all weights present, it trains as the dense network does; None where noise stays.
-        rounds: what ``handle.rewind()`` does, for methods that train, prune and train again.
         prepare: fills a layer's memory at the start.
         adjust, perturb: run before and after each optimizer step.
-        pure_gradient: score by an own average of the gradient.
+        weighting: what is trained where that is more than the present weights.
+        outcome: which masks follow from it where the density is a result (budget rule ``outcome``).
+        rounds: what ``handle.rewind()`` does, for methods that train, prune and train again.
+        fits: refuses a model, or layers, that it cannot take.
+        calibration: whether first masks need a ``loss`` or an ``input``, or updates need ``batches``.
         needs_costs: whether ``sparsify(costs=...)`` is required.
+        pure_gradient: score by an own average of the gradient.
         extra_needs: evidence of missing weights beyond what the pieces say they read.
+        extra_memory: what it keeps beside the weights, in words.
+        neutral: options with which, all weights present, it trains as the dense network does; None where noise stays.
     """
 
     name: str
     paper: str
     year: int
     summary: str
+    _: KW_ONLY
+
+    # How many weights, and which at first.
     distribution: str = "uniform"
     initial: Initial = at_random
+    budget: BudgetRule = "constant"
+    density: Callable[[float], Curve] | None = None
+    floor: Callable[[float], Curve] | None = None
+    fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
+    own_density: float | None = None
+
+    # Topology updates.
+    when: When | None = None
+    rate: Curve = _NO_PRUNING
+    rate_needs_steps: bool = True
     prune: Pruning | None = None
     redistribute: Redistribute | None = None
     grow: Grow | None = None
     rewire: Callable[[Update], Change] | None = None
-    when: When | None = None
-    rate: Curve = _NO_PRUNING
-    rate_needs_steps: bool = True
-    density: Callable[[float], Curve] | None = None
-    floor: Callable[[float], Curve] | None = None
-    budget: BudgetRule = "constant"
-    extra_memory: str = "none"
-    calibration: Literal["loss", "input", "batches", None] = None
-    fits: Callable[[nn.Module, Sequence[Layer]], None] | None = None
-    fixed_counts: Callable[[Sequence[Layer]], list[int]] | None = None
-    own_density: float | None = None
-    weighting: Weighting | None = None
-    outcome: Outcome | None = None
-    rounds: Rounds | None = None
+    sets_values: bool = False
+
+    # Around each optimizer step.
     prepare: Callable[[StepView], None] | None = None
     adjust: Callable[[StepView], None] | None = None
     perturb: Callable[[StepView], None] | None = None
-    pure_gradient: bool = False
+
+    # What is trained, and what is left.
+    weighting: Weighting | None = None
+    outcome: Outcome | None = None
+    rounds: Rounds | None = None
+
+    # What it asks for.
+    fits: Callable[[nn.Module, Sequence[Layer]], None] | None = None
+    calibration: Literal["loss", "input", "batches", None] = None
     needs_costs: bool = False
+    pure_gradient: bool = False
     extra_needs: frozenset[Need] = frozenset()
-    sets_values: bool = False
+
+    # What tables and checks say of it.
+    extra_memory: str = "none"
     neutral: Mapping[str, Any] | None = None
 
     @property
