@@ -31,6 +31,10 @@ class MissingPackageError(RegrowError, ImportError):
     """An optional package is not installed, or fails to import."""
 
 
+class UnreachableError(RegrowError, RuntimeError):
+    """A cluster cannot be joined or started."""
+
+
 class StateError(RegrowError, RuntimeError):
     """Saved state, masks and weights do not fit together."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from regrow.errors import MissingPackageError
+from regrow.errors import MissingPackageError, UnreachableError
 from regrow.experiments.grid import Job
 from regrow.experiments.sweep import Outcome, Run
 
@@ -37,12 +37,16 @@ class RayExecutor:
         if not ray.is_initialized():
             # Ray's current behaviour and its announced one differ on this for tasks without GPUs; here those run where there are none.
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            ray.init(
-                address=os.environ.get("RAY_ADDRESS"),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            self._join(os.environ.get("RAY_ADDRESS"))
+
+    def _join(self, address: str | None) -> None:
+        """Enter the cluster at an address, or start a local one."""
+        try:
+            self._ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            # Ray has no kind of error of its own for this: a node that starts too slowly is a bare Exception.
+            what = f"the Ray cluster at RAY_ADDRESS={address} cannot be joined" if address else "Ray cannot be started"
+            raise UnreachableError(f"{what} ({error}): try again, or compute here with --on local") from error
 
     def submit(self, call: Run, job: Job, folder: Path, threads: int) -> Future[Outcome]:
         """Send a call to the cluster."""
