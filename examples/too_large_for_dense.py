@@ -17,7 +17,8 @@ import resource
 import time
 from collections.abc import Iterator
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks for huge pages: maps of 300 MB come and go in every step
+# torch asks for huge pages: maps of 300 MB come and go in every step.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
