@@ -68,6 +68,14 @@ def test_too_few_budgets_are_refused(run):
         run.load_state_dict({**run.state_dict(), "counts": [3]})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("dense_milliseconds", 10**400), ("measured_costs", {"0": 10**400})], ids=["time", "costs"]
+)
+def test_a_number_beyond_floats_is_refused(run, key, value):
+    with pytest.raises(StateError, match=key):
+        run.load_state_dict({**run.state_dict(), key: value})
+
+
 def test_a_decision_of_a_wrong_form_is_refused(run):
     execution = {"execution": "auto", "pending": False, "decision": {"sparse": 3}}
     with pytest.raises(StateError, match="execution"):

@@ -6,7 +6,6 @@ Saved state may come from anywhere; what is inside must not end in an error half
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +14,10 @@ from torch import Tensor
 from regrow.errors import StateError
 from regrow.execution.choosing.auto import Verdict
 from regrow.gaps import decode
+from regrow.kinds import Test, is_count, is_number, or_none
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
-
-Test = Callable[[Any], bool]
 
 
 def check_form(state: dict[str, Any]) -> None:
@@ -64,10 +62,6 @@ def _foreign(key: str) -> StateError:
     return StateError(f"{key} of the saved state is not what this handle saves: it is damaged, or of another run")
 
 
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
 def _mapping(value: Any, test: Test) -> bool:
     return isinstance(value, dict) and all(isinstance(key, str) for key in value) and all(map(test, value.values()))
 
@@ -108,30 +102,22 @@ def _side(value: Any) -> bool:
     return _mapping(value["values"], _tensor) and slots and isinstance(value["start"], list)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def _or_none(test: Test) -> Test:
-    """Of entries that earlier releases did not write."""
-    return lambda value: value is None or test(value)
-
-
 _TESTS: dict[str, Test] = {
     "identity": lambda value: _mapping(value, lambda _: True),
-    "shapes": lambda value: _mapping(value, lambda size: isinstance(size, (list, tuple)) and all(map(_count, size))),
-    **dict.fromkeys(("step", "updates", "round"), _count),
-    "counts": lambda value: isinstance(value, (list, tuple)) and all(map(_count, value)),
+    "shapes": lambda value: _mapping(value, lambda size: isinstance(size, (list, tuple)) and all(map(is_count, size))),
+    **dict.fromkeys(("step", "updates", "round"), is_count),
+    "counts": lambda value: isinstance(value, (list, tuple)) and all(map(is_count, value)),
     "memory": lambda value: _mapping(value, lambda number: isinstance(number, (int, float))),
     **dict.fromkeys(("masks", "start_masks", "ever_masks"), lambda value: _mapping(value, _bits)),
     "layer_memory": lambda value: _mapping(value, lambda kept: _mapping(kept, _tensor)),
     "rewind_weights": lambda value: _mapping(value, _tensor),
     "parameters": lambda value: _mapping(value, _kept),
-    "window_steps": lambda value: _mapping(value, _count),
-    "execution": _or_none(_execution),
-    "nonzeros": _or_none(lambda value: _mapping(value, _count)),
-    "side": _or_none(_side),
-    "finished": _or_none(lambda value: isinstance(value, bool)),
-    "measured_costs": _or_none(lambda value: _mapping(value, _number)),
-    "dense_milliseconds": _or_none(_number),
+    "window_steps": lambda value: _mapping(value, is_count),
+    # None is of releases that did not write them.
+    "execution": or_none(_execution),
+    "nonzeros": or_none(lambda value: _mapping(value, is_count)),
+    "side": or_none(_side),
+    "finished": or_none(lambda value: isinstance(value, bool)),
+    "measured_costs": or_none(lambda value: _mapping(value, is_number)),
+    "dense_milliseconds": or_none(is_number),
 }

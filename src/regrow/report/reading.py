@@ -8,9 +8,10 @@ from typing import Any
 
 from regrow.config import Config
 from regrow.errors import StateError
+from regrow.kinds import is_number
 from regrow.topology.journal import Record
 from regrow.training.folder import RunFolder
-from regrow.training.forms import is_ending, is_metrics_row, is_number, is_speed_row, read_json
+from regrow.training.forms import is_ending, is_metrics_row, is_speed_row, read_json
 from regrow.training.ledger import read_rows
 from regrow.training.metrics import is_record
 from regrow.training.provenance import read_environment

@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from regrow.errors import StateError
+from regrow.kinds import Test, is_count, is_number, or_none
 
-Test = Callable[[Any], bool]
 _SEAL = "sha256"
-
-
-def is_number(value: Any) -> bool:
-    """A finite number that fits into a float.
-
-    Example:
-        >>> is_number(0.5), is_number(True), is_number(float("nan")), is_number(10**400), is_number("1")
-        (True, False, False, False, False)
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def is_count(value: Any) -> bool:
-    """A whole number from 0 that fits into 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def or_none(test: Test) -> Test:
-    """As the test, or None."""
-    return lambda value: value is None or test(value)
 
 
 def _is_text(value: Any) -> bool:
