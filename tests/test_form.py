@@ -29,7 +29,8 @@ def harmless(key, value):
 def run(request):
     model, optimizer, handle = sparse_run(method=request.param)
     train(model, optimizer, batches(6))
-    return handle
+    yield handle  # beside its optimizer, which it does not keep
+    handle.detach()
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k in KEYS for v in VALUES if not harmless(k, v)], ids=repr)
@@ -86,7 +87,8 @@ def test_a_decision_of_a_wrong_form_is_refused(run):
 def with_side():
     model, optimizer, handle = sparse_run(method="str", density=None)
     train(model, optimizer, batches(6))
-    return handle
+    yield handle  # beside its optimizer, which it does not keep
+    handle.detach()
 
 
 @pytest.mark.parametrize(
