@@ -36,7 +36,10 @@ def test_arms_differ_in_their_sparse_part_alone(data, images):
 
 def test_sentences_compare_the_rows():
     first, *_, last = show.sentences(ROWS, "digits", "a processor")
-    assert first == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, error +0.50 points."
+    assert (
+        first
+        == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, 1.33 of the memory in training, error +0.50 points."
+    )
     assert "with --storage compact the sparse networks take 1.1 MB" in last
     *_, last = show.sentences([ROWS[0], replace(ROWS[1], compact_bytes=None)], "digits", "a processor")
     assert last.endswith("Weights keep their dense shape.")
