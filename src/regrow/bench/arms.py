@@ -21,6 +21,7 @@ from regrow.handle import Handle
 
 # Long enough that neither a topology update nor a growth window falls into a measurement.
 _INTERVAL, _STEPS = 10**6, 10**7
+_BATCHES = {"resnet50": 16, "lenet300": 100, "gpt-10m": 8, "gpt2-small": 4}
 # A short run that moves weights between layers.
 _SHORT_UPDATES, _SHORT_INTERVAL, _FEW = 2, 4, 16
 
@@ -162,9 +163,14 @@ def after_updates(model: nn.Module, x: Tensor, y: Tensor, chosen: Chosen) -> Cho
     return Chosen(moved, f"after {arm.handle.updates} updates", chosen.density)
 
 
-def batch_of(name: str, size: int) -> tuple[Tensor, Tensor]:
+def usual_batch(name: str) -> int:
+    """How many samples a model is measured with unless told otherwise."""
+    return _BATCHES.get(name, 128)
+
+
+def batch_of(name: str, size: int | None = None) -> tuple[Tensor, Tensor]:
     """A random batch with random labels for a model of the registry."""
-    info = models.info(name)
+    info, size = models.info(name), size or usual_batch(name)
     generator = torch.Generator().manual_seed(0)
     if info.tokens:
         text = torch.randint(info.num_classes, (size, info.input_shape[0] + 1), generator=generator)

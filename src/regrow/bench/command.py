@@ -25,9 +25,6 @@ from regrow.training.processes import use_threads
 
 MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
 
-AUTO_BATCH = {"resnet50": 16, "lenet300": 100, "gpt-10m": 8, "gpt2-small": 4}
-"""Batches of `bench auto` that are not 128."""
-
 
 def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
     """Measure what the options ask for; the allocator is tuned alike for all arms."""
@@ -125,7 +122,7 @@ def _auto(options: argparse.Namespace, densities: Sequence[float], content: dict
     from regrow.bench import choice
 
     for name in options.model.split(","):
-        base, batch = models.create(name, seed=0), batch_of(name, options.batch or AUTO_BATCH.get(name, 128))
+        base, batch = models.create(name, seed=0), batch_of(name, options.batch)
         for density in densities:
             drawn = masks.uniform(base, density)
             for chosen in (drawn, arms.after_updates(base, *batch, drawn)) if options.updates else (drawn,):
@@ -176,7 +173,7 @@ def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[
 def _with_memory(options: argparse.Namespace, found: train.TrainResult, path: Path | None) -> train.TrainResult:
     arm = {
         "model": options.model,
-        "batch": options.batch,
+        "batch": found.batch,
         "density": found.density,
         "masks": None if path is None else str(path.resolve()),
         "threads": torch.get_num_threads(),

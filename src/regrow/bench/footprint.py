@@ -9,14 +9,13 @@ from typing import Any
 from regrow import models
 from regrow.arguments import STORAGES
 from regrow.bench import masks
+from regrow.bench.arms import usual_batch
 from regrow.bench.memory import measured
 from regrow.errors import StateError
 from regrow.memory import PARTS
 
 MODELS: tuple[tuple[str, float | None], ...] = (("vgg16-d", 0.05), ("lenet300", 0.05), ("gpt-10m", None))
 """What is measured unless told otherwise; a GPT has 30% of its attention and 10% of its feed-forward weights."""
-BATCH = {"gpt-10m": 8, "gpt2-small": 4}
-_BATCH = 128
 _PROCESSES = 3
 _TRAINED = ("weights", "gradients")
 SUMS = {
@@ -37,7 +36,7 @@ def rows(
     median of a few."""
     for model, density in chosen:
         source = masks.spread(models.create(model, seed=0), density)
-        arm = {"model": model, "density": density, "batch": batch or BATCH.get(model, _BATCH), "threads": threads}
+        arm = {"model": model, "density": density, "batch": batch or usual_batch(model), "threads": threads}
         dense: dict[str, Any] | None = None
         for name, more in _arms(storages):
             row = _row([_measured({**arm, **more, "account": True}) for _ in range(_PROCESSES)])

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch",
-        help="`train`, `auto`, `memory`: the batch (default 128, GPTs less); `infer`: comma-separated (default 1,64)",
+        help="`train`, `auto`, `memory`: the batch (default 128; less for ResNet-50, LeNet-300-100 and GPTs); "
+        "`infer`: comma-separated (default 1,64)",
     )
     parser.add_argument(
         "--storage",
@@ -101,8 +102,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     options.model = options.model or "vgg16-d"
     options.density = options.density or DENSITIES
-    if options.batch or options.what != "auto":  # whose default depends on the model
-        options.batch = _batches(options.batch or ("1,64" if options.what == "infer" else "128"), options.what)
+    if options.batch or options.what == "infer":  # else the default depends on the model
+        options.batch = _batches(options.batch or "1,64", options.what)
     options.storage = _storages(options.storage)
     bench(options, _densities(options.density))
     return 0
