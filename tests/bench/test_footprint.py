@@ -31,7 +31,7 @@ def test_rows_have_ratios_to_dense_of_the_same_run(monkeypatch):
     assert dense["peak_ratio"] == dense["counted_ratio"] == dense["state_ratio"] == 1.0
     assert sparse_row["peak_ratio"] == sparse_row["counted_ratio"] == sparse_row["state_ratio"] == 0.5
     assert dense["counted"] == 100 * len(PARTS) + 100
-    assert dense["batch"] == 128
+    assert dense["batch"] == 100
 
 
 def test_the_command_stores_a_record_per_arm(monkeypatch, tmp_path, capsys):
