@@ -35,8 +35,9 @@ def test_the_readmes_numbers_are_those_of_the_tables():
         re.search(r"\*\*([\d.]+)", line)[1] for line in README.splitlines() if line.startswith("| **")
     )
     docs = ROOT / "docs"
-    speeds = [line.split("|") for line in (docs / "benchmarks.md").read_text().splitlines()]
-    head = next(cells for cells in speeds if " 5% " in cells and " 1% " in cells)
+    tables = (docs / "benchmarks.md").read_text().split("<!-- results: speed:avx512 ")[1]
+    speeds = [line.split("|") for line in tables.splitlines()]
+    head = next(cells for cells in speeds if " 5% " in cells)
     row = next(cells for cells in speeds if cells[1:2] == [" VGG16-D, forward + backward, batch 128 "])
     assert row[head.index(" 5% ")].split()[0] == f"{faster}x"
     rows = [line for line in (docs / "results.md").read_text().splitlines() if line.startswith("| lenet300 |")]
