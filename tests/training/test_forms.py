@@ -50,5 +50,8 @@ def test_a_changed_digit_of_a_result_is_named(tmp_path):
     path.write_bytes(sealed(ENDING).replace(b"1.5", b"1.4"))
     with pytest.raises(StateError, match=r"result\.json is damaged .*repeat regrow train"):
         read_json(path, is_ending)
+    path.write_bytes(sealed(ENDING).replace(b"1.5", b"1.4").replace(b"sha256", b"sha156"))
+    with pytest.raises(StateError, match=r"result\.json is damaged"):
+        read_json(path, is_ending)
     path.write_text(json.dumps(ENDING))  # of a release without a hash
     assert read_json(path, is_ending) == ENDING

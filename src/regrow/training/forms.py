@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ def is_ending(found: Any) -> bool:
         "patience": is_count,
         "speedup": or_none(lambda value: isinstance(value, dict) and all(map(_MAYBE, value.values()))),
     }
-    return has_form(found, {"identity": _is_text, "steps": is_count}, optional) and _holds(found)
+    required = {"identity": _is_text, "steps": is_count}
+    return has_form(found, required, optional) and _holds(found, {*required, *optional})
 
 
 def sealed(ending: Mapping[str, Any]) -> bytes:
@@ -63,9 +64,11 @@ def sealed(ending: Mapping[str, Any]) -> bytes:
     return json.dumps({**ending, _SEAL: _seal(ending)}, indent=1).encode()
 
 
-def _holds(ending: Mapping[str, Any]) -> bool:
-    """Whether the hash is that of the rest; files of releases without one count as they are."""
-    return _SEAL not in ending or ending[_SEAL] == _seal({key: ending[key] for key in ending if key != _SEAL})
+def _holds(ending: Mapping[str, Any], known: Set[str]) -> bool:
+    """Whether the hash is that of the rest. Files of releases without one count as they are, unless a key may have been its name."""
+    if _SEAL not in ending:
+        return ending.keys() <= known
+    return ending[_SEAL] == _seal({key: ending[key] for key in ending if key != _SEAL})
 
 
 def _seal(ending: Mapping[str, Any]) -> str:
