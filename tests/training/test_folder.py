@@ -36,7 +36,7 @@ def test_names_are_asked_for_without_torch():
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(StateError, match=r"has no config\.toml"):
+    with pytest.raises(StateError, match=r"no config\.toml in it"):
         RunFolder(tmp_path).required()
     RunFolder(tmp_path).config.write_text("")
     assert RunFolder(tmp_path).required().path == tmp_path
