@@ -32,8 +32,10 @@ class Program {
   void note_border(int tensor, const ProgramStep<T>& step, const ProgramTensor& out);
   void place_all(const std::vector<const ProgramStep<T>*>& sources);
   void shape_plane(Form& form) const;
+  std::vector<int> list_taps(Task<T>& task, const ProgramStep<T>& step);
   void choose_tile(Task<T>& task) const;
-  void list_taps(Task<T>& task, const ProgramStep<T>& step);
+  void choose_sample_tile(Task<T>& task) const;
+  void block_taps(Task<T>& task, const std::vector<int>& channels);
   void keep_pixels(Task<T>& task);
   T* take_arena() const;
   void give_back(T* arena) const;
@@ -43,7 +45,7 @@ class Program {
   struct Use {
     int in, other, out;
   };
-  int lanes_, innermost_;
+  int lanes_, first_cache_, innermost_;
   std::vector<Form> forms_;
   std::vector<Task<T>> tasks_;
   std::vector<Use> uses_;

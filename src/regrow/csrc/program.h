@@ -34,9 +34,11 @@ struct Task {
   bool has_other, relu;
   int kernel_rows, kernel_cols, stride_rows, stride_cols, pad_top, pad_left, dilation_rows, dilation_cols;
   int tile_rows, tile_cols;  // of a layer whose lanes are samples
+  int blocks;                // of its input channels: what a tile reads of one stays in L1
   int tile_vectors;          // of a layer whose lanes are pixels
   int phase_rows, phase_cols;  // of a split
-  const int64_t* begin;      // output o has the taps begin[o] ... begin[o + 1]
+  const int64_t* begin;      // output o has the taps begin[i] ... begin[i + 1] in block b, i = b * outputs + o
+  const int64_t* before;     // how many taps outputs before o have in all blocks
   const Tap<T>* taps;
   const T* keep;             // where lanes are pixels: all bits set at pixels of the map, none in gaps
   const T* scale;

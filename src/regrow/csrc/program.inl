@@ -6,14 +6,14 @@ REGROW_INLINE Vec<T> rectified(const Vec<T>& v, bool relu) { return relu ? (v < 
 // The outputs of one share, so that shares have as many taps.
 template <class T>
 REGROW_INLINE Range outputs_of(const Task<T>& s, int part, int parts) {
-  const int64_t total = s.begin[s.out.channels] + s.out.channels;
+  const int64_t total = s.before[s.out.channels] + s.out.channels;
   int64_t bounds[2];
   for (int side = 0; side < 2; side++) {
     const int64_t wanted = total * (part + side) / parts;
     int64_t low = 0, high = s.out.channels;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (s.begin[middle] + middle < wanted) low = middle + 1;
+      if (s.before[middle] + middle < wanted) low = middle + 1;
       else high = middle;
     }
     bounds[side] = low;
@@ -21,14 +21,14 @@ REGROW_INLINE Range outputs_of(const Task<T>& s, int part, int parts) {
   return {bounds[0], bounds[1]};
 }
 
-// Lanes are samples: R x C pixels; U chains of sums hide the latency of few pixels.
+// Lanes are samples: adds taps to R x C pixels; U chains of sums hide the latency of few pixels.
 template <class T, int R, int C, bool Unit>
-REGROW_INLINE void sample_tile(const T* in, int64_t row_step, int64_t col_step, const Tap<T>* tap, const Tap<T>* end, T bias, Vec<T> (&sum)[R * C]) {
+REGROW_INLINE void sample_tile(const T* in, int64_t row_step, int64_t col_step, const Tap<T>* tap, const Tap<T>* end, Vec<T> (&sum)[R * C]) {
   constexpr int P = R * C, U = P == 1 ? 8 : P <= 3 ? 4 : P <= 6 ? 2 : 1;
   if constexpr (Unit) col_step = kLanes<T>;
   Vec<T> chain[U][P];
   REGROW_UNROLL for (int u = 0; u < U; u++)
-    REGROW_UNROLL for (int i = 0; i < P; i++) chain[u][i] = broadcast<T>(u ? T(0) : bias);
+    REGROW_UNROLL for (int i = 0; i < P; i++) chain[u][i] = u ? Vec<T>{} : sum[i];
   const auto add = [&](const Tap<T>& one, Vec<T>(&to)[P]) __attribute__((always_inline)) {
     const Vec<T> w = broadcast<T>(one.value);
     const T* p = in + one.offset;
@@ -44,24 +44,49 @@ REGROW_INLINE void sample_tile(const T* in, int64_t row_step, int64_t col_step, 
   }
 }
 
+// A tile's pixels of output o, as the step's target has them.
+template <class T, int R, int C>
+REGROW_INLINE void finish_tile(const Task<T>& s, T* arena, int64_t o, int row, int col, const Vec<T> (&sum)[R * C]) {
+  const int64_t L = kLanes<T>;
+  T* out = arena + s.out.base + o * s.out.plane + (int64_t(row) * s.out.pitch + col) * L;
+  const T* other = s.has_other ? arena + s.other.base + o * s.other.plane + (int64_t(row) * s.other.pitch + col) * L : nullptr;
+  REGROW_UNROLL for (int r = 0; r < R; r++)
+    REGROW_UNROLL for (int c = 0; c < C; c++) {
+      Vec<T> v = sum[r * C + c];
+      if (other) v += at(other + (int64_t(r) * s.other.pitch + c) * L);
+      at(out + (int64_t(r) * s.out.pitch + c) * L) = rectified<T>(v, s.relu);
+    }
+}
+
+// Sums of all outputs wait in L2 (`sums`) for the next block of input channels, so that inputs come from L1.
 template <class T, int R, int C, bool Unit>
 void sample_layer_tiles(const Task<T>& s, T* arena, Range outputs) {
+  constexpr int P = R * C;
   const int64_t L = kLanes<T>, row_step = int64_t(s.in.pitch) * s.stride_rows * L, col_step = s.stride_cols * L;
+  static thread_local Scratch scratch;
+  T* const sums = s.blocks > 1 ? scratch.get<T>(size_t(outputs.end - outputs.begin) * P * kLanes<T>) : nullptr;
   for (int row = 0; row < s.out.rows; row += R)
     for (int col = 0; col < s.out.cols; col += C) {
       const int r0 = row + R > s.out.rows ? s.out.rows - R : row, c0 = col + C > s.out.cols ? s.out.cols - C : col;
       const T* in = arena + s.in.base + r0 * row_step + c0 * col_step;
-      for (int64_t o = outputs.begin; o < outputs.end; o++) {
-        Vec<T> sum[R * C];
-        sample_tile<T, R, C, Unit>(in, row_step, col_step, s.taps + s.begin[o], s.taps + s.begin[o + 1], s.bias ? s.bias[o] : T(0), sum);
-        T* out = arena + s.out.base + o * s.out.plane + (int64_t(r0) * s.out.pitch + c0) * L;
-        const T* other = s.has_other ? arena + s.other.base + o * s.other.plane + (int64_t(r0) * s.other.pitch + c0) * L : nullptr;
-        REGROW_UNROLL for (int r = 0; r < R; r++)
-          REGROW_UNROLL for (int c = 0; c < C; c++) {
-            Vec<T> v = sum[r * C + c];
-            if (other) v += at(other + (int64_t(r) * s.other.pitch + c) * L);
-            at(out + (int64_t(r) * s.out.pitch + c) * L) = rectified<T>(v, s.relu);
+      for (int b = 0; b < s.blocks; b++) {
+        const int64_t* begin = s.begin + int64_t(b) * s.out.channels;
+        for (int64_t o = outputs.begin; o < outputs.end; o++) {
+          T* mine = sums ? sums + (o - outputs.begin) * P * L : nullptr;
+          Vec<T> sum[P];
+          if (sums) REGROW_UNROLL for (int i = 0; i < P; i++) __builtin_prefetch(mine + (2 * P + i) * L, 1);
+          if (b == 0) {
+            REGROW_UNROLL for (int i = 0; i < P; i++) sum[i] = broadcast<T>(s.bias ? s.bias[o] : T(0));
+          } else {
+            REGROW_UNROLL for (int i = 0; i < P; i++) sum[i] = at(mine + i * L);
           }
+          sample_tile<T, R, C, Unit>(in, row_step, col_step, s.taps + begin[o], s.taps + begin[o + 1], sum);
+          if (b + 1 < s.blocks) {
+            REGROW_UNROLL for (int i = 0; i < P; i++) at(mine + i * L) = sum[i];
+          } else {
+            finish_tile<T, R, C>(s, arena, o, r0, c0, sum);
+          }
+        }
       }
     }
 }

@@ -12,6 +12,7 @@ struct Tile {
 struct Traits {
   const char* name;
   int vector_bytes;
+  int first_cache_bytes;         // L1
   int input_bytes;               // packed input block of a map: most of L1
   int sum_bytes;                 // partial sums of an output block of a map: a few of them stay in L2
   int64_t cache_bytes;           // L2
@@ -27,10 +28,10 @@ struct Traits {
   }
 };
 
-constexpr Traits kAvx512{"avx512", 64, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};
-constexpr Traits kWide{"wide", 64, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};  // the 16-lane kernels without their instructions
-constexpr Traits kAvx2{"avx2", 32, 24 << 10, 128 << 10, 1000 << 10, 96, 1024};
-constexpr Traits kNeon{"neon", 16, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
-constexpr Traits kGeneric{"generic", 16, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
+constexpr Traits kAvx512{"avx512", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};
+constexpr Traits kWide{"wide", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};  // the 16-lane kernels without their instructions
+constexpr Traits kAvx2{"avx2", 32, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 96, 1024};
+constexpr Traits kNeon{"neon", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
+constexpr Traits kGeneric{"generic", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
 
 }  // namespace regrow

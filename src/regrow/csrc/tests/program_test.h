@@ -71,7 +71,8 @@ struct Network {
   }
 
   explicit Network(uint32_t seed) : bits(seed) {
-    tensors.push_back({pick(1, 6), pick(1, 20), pick(1, 37)});
+    const bool many = pick(0, 4) == 0;  // channels: more than the first cache holds under a tile
+    tensors.push_back(many ? ProgramTensor{pick(20, 120), pick(1, 6), pick(1, 12)} : ProgramTensor{pick(1, 6), pick(1, 20), pick(1, 37)});
     const int depth = pick(1, 6);
     for (int i = 0; i < depth; i++) {
       const int source = pick(0, 3) ? int(tensors.size()) - 1 : pick(0, int(tensors.size()) - 1), kind = pick(0, 5);
