@@ -20,7 +20,7 @@ from regrow.execution.kernels.gradient import (
     observed_backward,
     watched,
 )
-from regrow.execution.kernels.layout import empty, in_rows, to_chwn, to_ordinary
+from regrow.execution.kernels.layout import empty_vector, in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import SparsePattern
 from regrow.marks import among, placed
 from regrow.support import Support
@@ -145,7 +145,7 @@ class CompactFunction(torch.autograd.Function):
         dw = out = None
         if wants_weight:
             if ctx.witness is None:
-                dw = out = empty((ctx.pattern.support.nnz,), (1,), weight)
+                dw = out = empty_vector(ctx.pattern.support.nnz, weight)
             else:
                 dw = ctx.witness(x, grad, ctx.pattern)
         run = observed_backward if watched() else passes.backward

@@ -93,6 +93,11 @@ def empty(shape: Sequence[int], strides: Sequence[int], like: Tensor) -> Tensor:
     return torch.from_numpy(np.ndarray(shape, _NUMPY[like.dtype], memory, start, [size * stride for stride in strides]))
 
 
+def empty_vector(count: int, like: Tensor) -> Tensor:
+    """An uninitialised vector with the dtype and device of `like`."""
+    return empty((count,), (1,), like)
+
+
 def in_rows(x: Tensor) -> bool:
     """True if `x` is features as torch has them, sample after sample: linear kernels take these as they are, and give them back."""
     return x.dim() == 2 and x.is_contiguous() and not is_chwn(x)

@@ -18,7 +18,7 @@ from regrow import native
 from regrow.execution.kernels.compact import Witness
 from regrow.execution.kernels.context import Context, keep_origin, once_differentiable
 from regrow.execution.kernels.gradient import GradientBuffer, watched, whole_weight_gradient
-from regrow.execution.kernels.layout import empty, empty_chwn, in_rows, to_chwn, to_ordinary
+from regrow.execution.kernels.layout import empty_chwn, empty_vector, in_rows, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import KernelPlan, SparsePattern
 from regrow.execution.modules.compact import compact_class
 from regrow.execution.modules.layers import Execution, SparseLinear, execution_of
@@ -155,7 +155,7 @@ class _StackFunction(torch.autograd.Function):
         # Once: another thread may update the topology meanwhile.
         patterns = [execution.pattern for execution in executions]
         outline = _outline(patterns, samples, ctx.needs_input_grad[0], x.dtype)
-        y, memory = empty_chwn((samples, patterns[-1].out_channels), x), _memory(outline.y[-1], x)
+        y, memory = empty_chwn((samples, patterns[-1].out_channels), x), empty_vector(outline.y[-1], x)
         layers = outline.records(memory, weights)
         for layer, bias in zip(layers, tensors[1::2], strict=True):
             layer.bias = None if bias is None else native.address(bias)
@@ -177,7 +177,7 @@ class _StackFunction(torch.autograd.Function):
         x, memory, *weights = ctx.saved_tensors
         grad, wanted, outline = to_chwn(grad), ctx.needs_input_grad, ctx.outline
         layers = outline.records(memory, weights)
-        dx, inner = empty_chwn(x.shape, x) if wanted[0] else None, _memory(outline.dx[-1], x)
+        dx, inner = empty_chwn(x.shape, x) if wanted[0] else None, empty_vector(outline.dx[-1], x)
         base, size = inner.data_ptr(), inner.element_size()
         found: list[Tensor | None] = []
         for i, (layer, pattern, buffer) in enumerate(zip(layers, ctx.patterns, ctx.buffers, strict=True)):
@@ -196,12 +196,8 @@ class _StackFunction(torch.autograd.Function):
         return dx, None, *found
 
 
-def _memory(count: int, like: Tensor) -> Tensor:
-    return empty((count,), (1,), like)
-
-
 def _lent(buffer: GradientBuffer, weight: Tensor, pattern: SparsePattern) -> Tensor:
-    return _memory(weight.numel(), weight) if pattern.support.is_compact else buffer.lend(weight, pattern.reached)
+    return empty_vector(weight.numel(), weight) if pattern.support.is_compact else buffer.lend(weight, pattern.reached)
 
 
 def _whole(witness: Witness | None, x: Tensor, grad: Tensor, pattern: SparsePattern) -> Tensor:
