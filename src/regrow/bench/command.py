@@ -23,7 +23,7 @@ from regrow.errors import ConfigurationError
 from regrow.files import write_atomically
 from regrow.training.processes import use_threads
 
-MEMORY = "resident high-water mark (VmHWM) of one process per arm, above that of an idle one"
+MEMORY = "resident high-water mark (VmHWM) of a process of its own, above that of an idle one"
 
 
 def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
@@ -65,12 +65,12 @@ def bench_memory(
     storages: Sequence[str],
     path: str | None,
 ) -> None:
-    """Count and measure the bytes of a training step, arm by arm; one process each."""
+    """Count and measure the bytes of a training step, arm by arm, in processes of their own."""
     from regrow.bench import footprint
 
     use_threads(threads)
     console = Console()
-    about = {**describe(), "memory": MEMORY}
+    about = {**describe(), "memory": f"{MEMORY}; median of {footprint.PROCESSES}"}
     content: dict[str, Any] = {"machine": about, "rows": []}
     _store(path, content)
     for row in footprint.rows(chosen, batch, torch.get_num_threads(), storages):

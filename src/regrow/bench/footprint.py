@@ -16,7 +16,7 @@ from regrow.memory import PARTS
 
 MODELS: tuple[tuple[str, float | None], ...] = (("vgg16-d", 0.05), ("lenet300", 0.05), ("gpt-10m", None))
 """What is measured unless told otherwise; a GPT has 30% of its attention and 10% of its feed-forward weights."""
-_PROCESSES = 3
+PROCESSES = 3
 _TRAINED = ("weights", "gradients")
 SUMS = {
     "positions": (*_TRAINED, "masks"),
@@ -39,7 +39,7 @@ def rows(
         arm = {"model": model, "density": density, "batch": batch or usual_batch(model), "threads": threads}
         dense: dict[str, Any] | None = None
         for name, more in _arms(storages):
-            row = _row([_measured({**arm, **more, "account": True}) for _ in range(_PROCESSES)])
+            row = _row([_measured({**arm, **more, "account": True}) for _ in range(PROCESSES)])
             dense = dense or row
             ratios = {f"{part}_ratio": row[part] / dense[part] for part in ("peak", "state", "counted")}
             ratios |= {f"{name}_ratio": _sum(row, parts) / _sum(dense, parts) for name, parts in SUMS.items()}
