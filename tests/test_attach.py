@@ -259,6 +259,19 @@ def test_a_lost_optimizer_is_named():
         _ = handle.optimizer
 
 
+def test_a_state_is_refused_whole_where_the_optimizer_is_lost():
+    model, optimizer, trained = sparse_run()
+    train(model, optimizer, batches(5))
+    other = small_net()
+    handle = regrow.sparsify(other, sgd(other), density=0.3, steps=10, update_every=5)
+    gc.collect()
+    before = {name: mask.clone() for name, mask in handle.masks.items()}
+    with pytest.raises(StateError, match="is gone"):
+        handle.load_state_dict(trained.state_dict())
+    assert handle.step == 0
+    assert all(torch.equal(mask, before[name]) for name, mask in handle.masks.items())
+
+
 def test_gradients_of_unsparsified_modules_pass_untouched():
     torch.manual_seed(0)
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})

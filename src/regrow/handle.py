@@ -265,6 +265,7 @@ class Handle:
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state. It is checked against this model and method before anything changes."""
+        _ = self.optimizer  # whether it is still there
         import_state(self, state)
         self.distrust()
         if self._find_model is None:  # a copy looks at what it copied when it finds its model
