@@ -1,6 +1,7 @@
 """Shared test set-up."""
 
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -26,9 +27,20 @@ def _repair_torchvision() -> None:
     _LIBRARIES.append(library)
 
 
+def _forget_distutils_shim() -> None:
+    """Take setuptools' import hook away: it breaks itself, for the whole process, as soon as anything asks whether pip is there.
+
+    `import setuptools` still brings its own distutils, whenever a test or torch's compiler gets to it.
+    """
+    shim = sys.modules.get("_distutils_hack")
+    if shim is not None:
+        shim.remove_shim()
+
+
 # torch forgets an operator when its Library object is collected.
 _LIBRARIES: list[torch.library.Library] = []
 _repair_torchvision()
+_forget_distutils_shim()
 
 
 @pytest.fixture(autouse=True)
