@@ -181,7 +181,7 @@ def differences(first: Config, second: Config) -> str:
     """
     first, second = (with_options(each, named) for each in (first, second))
     pairs = ((path, value_at(first, path), value_at(second, path)) for path in _paths(Config))
-    return ", ".join(f"{path} = {_toml(a)}, not {_toml(b)}" for path, a, b in pairs if a != b)
+    return ", ".join(f"{path} = {toml_value(a)}, not {toml_value(b)}" for path, a, b in pairs if a != b)
 
 
 def with_options(config: Config, form: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> Config:
@@ -273,19 +273,20 @@ def kind_of(key: str) -> Any:
 def to_toml(config: Config) -> str:
     """The configuration as a TOML file; options whose default has changed are named."""
     plain = as_dict(with_options(config, named))
-    lines = [f"{k} = {_toml(v)}" for k, v in plain.items() if not isinstance(v, dict)]
+    lines = [f"{k} = {toml_value(v)}" for k, v in plain.items() if not isinstance(v, dict)]
     for section, values in plain.items():
         if isinstance(values, dict):
             lines += ["", f"[{section}]"]
-            lines += [f"{_toml_key(k)} = {_toml(v)}" for k, v in values.items()]
+            lines += [f"{_toml_key(k)} = {toml_value(v)}" for k, v in values.items()]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return "{ " + ", ".join(f"{_toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     # JSON's strings are TOML's, but for pairs of surrogates and the delete character.
@@ -293,7 +294,7 @@ def _toml(value: Any) -> str:
 
 
 def _toml_key(key: str) -> str:
-    return key if key.isascii() and key.replace("_", "a").replace("-", "a").isalnum() else _toml(key)
+    return key if key.isascii() and key.replace("_", "a").replace("-", "a").isalnum() else toml_value(key)
 
 
 def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:

@@ -265,13 +265,20 @@ def test_medians_interleave():
         (["layers", "--only", "nothing"], "no layer's name contains 'nothing'"),
         (["train", "--model", "lenet5", "--windows", "7"], "--windows takes steps"),
         (["train", "--model", "lenet5", "--windows", "7/3"], "--windows takes steps"),
+        (["train", "--model", "vgg17"], "unknown model 'vgg17'"),
+        (["train", "--model", "mlp"], "unknown model 'mlp'"),
+        (["auto", "--model", "lenet5,vgg17"], "unknown model 'vgg17'"),
+        (["infer", "--model", "vgg17"], "unknown model 'vgg17'"),
         (["plot"], "nothing to draw"),
         (["plot", "missing.json"], "missing.json is not a result of"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, words, capsys):
     assert main(["bench", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert words in shown.err
+    if words.startswith("unknown model"):
+        assert not shown.out, "refused before the machine is measured"
 
 
 def test_rows_are_kept_as_they_come(tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ def test_train_writes_a_run(folder, capsys):
     assert main(["train", "demo", "--out", str(folder), *SMALL]) == 0
     output = capsys.readouterr().out
     assert "already finished at step 3" in output
-    assert 'name = "mnist-sample"' in output, "the effective configuration is printed"
+    assert 'data.name = "mnist-sample"' in output, "what differs from the defaults is printed"
     assert "test error" in output
 
 

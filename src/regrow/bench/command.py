@@ -15,7 +15,7 @@ from rich.table import Table
 
 from regrow import models, native
 from regrow.allocator import keep_buffers
-from regrow.bench import arms, layers, machine, masks, show, train
+from regrow.bench import arms, infer, layers, machine, masks, show, train
 from regrow.bench.arms import batch_of
 from regrow.bench.memory import peak_mb
 from regrow.environment import describe
@@ -32,6 +32,7 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         native.library()
     if options.repeats < 1:
         raise ConfigurationError(f"--repeats must be at least 1, got {options.repeats}")
+    _refuse_unknown_models(options)
     use_threads(options.threads or 0)
     tuned = keep_buffers()
     about, peak = describe(), machine.fma_peak()
@@ -56,6 +57,12 @@ def bench(options: argparse.Namespace, densities: Sequence[float]) -> None:
         console.print(f"dense compiled is missing: {reason}", highlight=False)
     for table in show.tables(records, peak):
         console.print(table)
+
+
+def _refuse_unknown_models(options: argparse.Namespace) -> None:
+    for name in [] if options.what == "layers" else options.model.split(","):
+        if options.what != "infer" or name != infer.MLP:
+            models.info(name)
 
 
 def bench_memory(
@@ -106,8 +113,6 @@ def bench_machine(threads: int, path: str | None) -> None:
 
 
 def _infer(options: argparse.Namespace, densities: Sequence[float], content: dict[str, Any], console: Console) -> None:
-    from regrow.bench import infer
-
     for density in densities:
         for batch in options.batch:
             row = infer.measure(options.model, density, batch, options.repeats, options.compile)

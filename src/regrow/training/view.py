@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
-from regrow.config import Config, to_toml
+from regrow.config import Config, changes, toml_value
 from regrow.errors import MissingPackageError
 from regrow.plan import PRICE, nanoseconds
 from regrow.topology.journal import Record
@@ -31,11 +31,11 @@ class PlainView:
         self.console, self.folder = console, folder
 
     def started(self, run: Run) -> None:
-        """The effective configuration, what runs, where, and from which step."""
-        self.console.print(to_toml(run.config), highlight=False, soft_wrap=True, markup=False)
+        """What runs, where, from which step, and with which settings besides the defaults."""
         self._say(
             f"{_start(run)}: {run.config.model}, {run.parts.handle!r}, {run.total_steps:,} steps, folder {self.folder}"
         )
+        self._say(f"settings: {_settings(run.config)}; all of them: {run.files.config}")
         auto = run.parts.handle.switch.auto
         if auto is not None and (run.resumed_from is not None or not auto.pending):
             self.chosen(run)
@@ -134,6 +134,10 @@ def _start(run: Run) -> str:
     if run.resumed_from is None:
         return "starting"
     return f"already finished at step {run.step:,}" if run.finished else f"resuming at step {run.step:,}"
+
+
+def _settings(config: Config) -> str:
+    return ", ".join(f"{path} = {toml_value(value)}" for path, value in changes(config).items()) or "the defaults"
 
 
 def _early_end(run: Run) -> str | None:
