@@ -112,6 +112,15 @@ class CompactParameter(SparseParameter):
         """None is stored, but some may be waiting for their masks."""
         return 0 if self.unplaced() is None else self.misfit()
 
+    def stranger_fits(self, weight: Tensor) -> bool:
+        """A vector of present entries does; nothing dense can be computed with."""
+        if weight.shape != self.parameter.shape:
+            raise StateError(
+                f"weight of {self.name} has shape {tuple(weight.shape)} in place of {tuple(self.parameter.shape)}: it is stored compact, "
+                'as its present entries. Give functional_call those, or use storage="dense"'
+            )
+        return True
+
     @property
     def is_clean(self) -> bool:
         """There are no missing weights that somebody could have written to."""

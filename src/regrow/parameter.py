@@ -208,8 +208,13 @@ class SparseParameter:
             self.mark_clean()
         return found
 
-    def fits(self) -> bool:
-        """Whether no weight lies outside the mask; a warning for each time they were written so that some do."""
+    def fits(self, weight: Tensor) -> bool:
+        """Whether no weight lies outside the mask; a warning for each time they were written so that some do.
+
+        ``weight`` is what the layer is about to compute with: another tensor than the parameter where that was replaced.
+        """
+        if weight is not self.parameter:
+            return self.stranger_fits(weight)
         count = self.outside()
         if count and self._warned != self.parameter._version:
             self._warned = self.parameter._version
@@ -220,6 +225,13 @@ class SparseParameter:
                 stacklevel=2,
             )
         return not count
+
+    def stranger_fits(self, weight: Tensor) -> bool:
+        """The same for a tensor in the parameter's place: of torch.func.functional_call, ``load_state_dict(assign=True)``, an assignment.
+
+        It is looked at anew in every pass, and by itself is no mistake: a step with it is (see `regrow.attach`).
+        """
+        return weight.shape == self.mask.shape and not bool(((weight.detach() != 0) & ~self.mask).any())
 
     def receive(self) -> None:
         """Before the step: mask a gradient that was written since backward (clipped, noised, averaged, assigned by hand).

@@ -53,9 +53,9 @@ class _SparseLayer(nn.Module):
 
     @property
     def _live(self) -> bool:
-        # A weight converted since (`model.bfloat16()`) has no kernels.
-        weight = self._parameters["weight"]
-        return weight is not None and weight.dtype in native.SUFFIX and self._execution.applies()
+        # A weight converted since (`model.bfloat16()`) has no kernels, nor has one that is computed since (parametrizations).
+        weight = self._parameters.get("weight")
+        return weight is not None and weight.dtype in native.SUFFIX and self._execution.applies(weight)
 
     def __prepare_scriptable__(self) -> nn.Module:
         raise UnsupportedError(
@@ -215,7 +215,7 @@ class Execution:
     """The sparse execution of one layer, as returned by `attach`.
 
     ``only_compact``: the weight has never been dense, and may be too large for it.
-    ``fits``, where somebody sets it, says before each pass whether all weights outside the support are zero.
+    ``fits``, where somebody sets it, says before each pass whether all weights outside the support are zero, of the tensor at hand.
     """
 
     def __init__(self, module: Dense, pattern: SparsePattern) -> None:
@@ -223,7 +223,7 @@ class Execution:
         self._take(pattern)
         self.live, self.only_compact = True, False
         self.owner: Callable[[], Owner | None] | None = None
-        self.fits: Callable[[], bool] | None = None
+        self.fits: Callable[[Tensor], bool] | None = None
         self.name: str | None = None
         self.left_layout: str | None = None
         self._looked = self._moved = False
@@ -268,8 +268,8 @@ class Execution:
             self._take(SparsePattern(mask, now.geometry, gradient_mask))
         self.live, self._looked = True, False
 
-    def applies(self) -> bool:
-        """Whether this layer's kernels compute now.
+    def applies(self, weight: Tensor) -> bool:
+        """Whether this layer's kernels compute now, with this weight.
 
         Programs that are traced or exported hold plain torch operations, which are right everywhere; transforms of torch.func and
         forward-mode differentiation have no kernels. While weights lie outside the support (see `fits`) kernels would leave them out.
@@ -279,7 +279,7 @@ class Execution:
         if torch.compiler.is_compiling():
             return True
         self.lent.refuse_written(self.where())
-        return not native.transformed() and (self.fits is None or self.fits())
+        return not native.transformed() and (self.fits is None or self.fits(weight))
 
     def dense_gradient(self, on: bool) -> None:
         """Switch the dense weight gradient of a growth window on or off, for the following forward passes."""

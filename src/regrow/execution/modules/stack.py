@@ -56,7 +56,7 @@ def _fits(module: nn.Module, dtype: torch.dtype, features: int) -> TypeGuard[Spa
         bias is None or (bias.dtype == dtype and bias.shape == support.shape[:1] and bias.is_contiguous())
     )
     stored = (support.nnz,) if support.is_compact else support.shape
-    return plain and execution.applies() and weight.shape == stored
+    return plain and execution.applies(weight) and weight.shape == stored
 
 
 def compute(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
