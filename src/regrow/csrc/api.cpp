@@ -95,13 +95,12 @@ struct Api {
     });
   }
 
-  // dx, dw and dbias may be null: not wanted. `position` null: dw has present weights only.
-  static int backward(const Plan* input_plan, const Plan* weight_plan, const T* x, const T* grad, const T* present, const uint32_t* position,
+  // dx, dw and dbias may be null: not wanted. `position` null: dw has present weights only. `same_weights`: both plans are of the same mask.
+  static int backward(const Plan* input_plan, const Plan* weight_plan, int same_weights, const T* x, const T* grad, const T* present, const uint32_t* position,
                       int64_t count, T* dx, T* dw, T* dbias, int64_t channels, int64_t pixels, int64_t samples, int rows, int threads) {
     return guarded([&] {
       const auto run = runner(threads);
-      if (dx) run.forward(*input_plan, grad, present, nullptr, dx, samples, order_of(rows));
-      if (dw) run.weight_gradient(*weight_plan, x, grad, position, count, dw, samples, order_of(rows));
+      run.gradients(input_plan, weight_plan, same_weights != 0, x, grad, present, position, count, dx, dw, samples, order_of(rows));
       if (dbias) run.bias_gradient(grad, channels, pixels * samples, dbias, order_of(rows));
     });
   }

@@ -11,6 +11,9 @@ namespace {
 constexpr int kAhead = 64;       // weights prefetched
 constexpr size_t kLineBytes = 64;
 constexpr int64_t kSparse = 12;  // places of a dense-shaped tensor per present weight
+constexpr int kManyRegisters = 32, kWideBytes = 32;
+constexpr int64_t kManyLanes = 1024;
+constexpr int kNarrowVectors = 8;  // tiles of half as many at most: see vectors_for
 
 // Calls move(i) for all of `mine`, with memory[index[i]] on its way to a cache of this level (3: L1, 2: L2).
 template <int Level, class T, class Move>
@@ -38,6 +41,13 @@ void reduce(T* sums, size_t stride, int count, Range mine) {
     for (int64_t k = mine.begin; k < mine.end; k++) sums[k] += sums[stride * t + k];
 }
 
+// Memory for the weights in the order of a list: one for all passes, as large layers have many.
+template <class T>
+T* values_of(size_t entries) {
+  static thread_local Scratch scratch;
+  return scratch.get<T>(entries);
+}
+
 template <class T>
 void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, int part, int parts) {
   if (s.row_begin) return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) { gradient[weight] = sums[k]; });
@@ -59,8 +69,7 @@ void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, i
 template <class T>
 void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order) const {
   if (samples == 0) return;
-  static thread_local Scratch scratch;
-  T* values = scratch.get<T>(plan.entries());
+  T* values = values_of<T>(plan.entries());
   for (const Stencil& s : plan.stencils) {
     list_values(s, weights, values);
     const int64_t lanes = samples * s.lanes_per_sample;
@@ -72,10 +81,53 @@ void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T*
 template <class T>
 void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw,
                                 int64_t samples, Order order) const {
+  placed(position, count, dw, [&](T* gradient) {
+    std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
+    present_gradient(plan, gradient, samples, [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
+      kernels.weight_gradient(s, order, x, grad_out, sums, lanes, part, parts);
+    });
+  });
+}
+
+template <class T>
+void Runner<T>::gradients(const Plan* input_plan, const Plan* weight_plan, bool same_weights, const T* x, const T* grad_out, const T* weights,
+                          const uint32_t* position, int64_t count, T* dx, T* dw, int64_t samples, Order order) const {
+  if (dx && dw && same_weights && walks_once(*input_plan) && once_is_faster(input_plan->stencils[0], samples))
+    return both_gradients(*input_plan, x, grad_out, weights, position, count, dx, dw, samples, order);
+  if (dx) forward(*input_plan, grad_out, weights, nullptr, dx, samples, order);
+  if (dw) weight_gradient(*weight_plan, x, grad_out, position, count, dw, samples, order);
+}
+
+// A walk for both gradients holds twice as much in registers. Where they are few its tiles are half as wide, which was measured to pay only for
+// many lanes in wide vectors, or where blocks are so large that tiles are narrow anyway.
+template <class T>
+bool Runner<T>::once_is_faster(const Stencil& s, int64_t samples) const {
+  const Traits& t = *kernels.traits;
+  const bool large_blocks = int64_t(s.in_block) * t.vector_bytes * kNarrowVectors > t.cache_bytes;
+  const bool many_lanes = t.vector_bytes >= kWideBytes && samples * s.lanes_per_sample >= kManyLanes;
+  return t.registers >= kManyRegisters || large_blocks || many_lanes;
+}
+
+template <class T>
+void Runner<T>::both_gradients(const Plan& transposed, const T* x, const T* grad_out, const T* weights, const uint32_t* position, int64_t count,
+                               T* dx, T* dw, int64_t samples, Order order) const {
+  const Stencil& only = transposed.stencils.front();
+  T* values = values_of<T>(only.entries);
+  list_values(only, weights, values);
+  placed(position, count, dw, [&](T* gradient) {
+    present_gradient(transposed, gradient, samples, [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
+      kernels.both_gradients(s, order, x, grad_out, values, dx, sums, lanes, part, parts);
+    });
+  });
+}
+
+// present(gradient) writes those of the present weights, which go to dw: at their positions, or as they are.
+template <class T>
+template <class Present>
+void Runner<T>::placed(const uint32_t* position, int64_t count, T* dw, const Present& present) const {
   static thread_local Scratch scratch;
   T* gradient = position ? scratch.get<T>(size_t(count)) : dw;
-  std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
-  present_gradient(plan, x, grad_out, gradient, samples, order);
+  present(gradient);
   if (position) scatter(gradient, position, count, dw);
 }
 
@@ -90,8 +142,10 @@ void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size,
   });
 }
 
+// gradient <- what walk(stencil, sums, lanes, part, parts) sums up for the entries of each stencil.
 template <class T>
-void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples, Order order) const {
+template <class Walk>
+void Runner<T>::present_gradient(const Plan& plan, T* gradient, int64_t samples, const Walk& walk) const {
   static thread_local Scratch scratch;
   for (const Stencil& s : plan.stencils) {
     const int64_t lanes = samples * s.lanes_per_sample;
@@ -100,7 +154,7 @@ void Runner<T>::present_gradient(const Plan& plan, const T* x, const T* grad_out
     T* sums = scratch.get<T>(stride * parts);
     parallel(parts, [&](int part) {
       std::memset(static_cast<void*>(sums + stride * part), 0, stride * sizeof(T));
-      if (lanes > 0) kernels.weight_gradient(s, order, x, grad_out, sums + stride * part, lanes, part, parts);
+      if (lanes > 0) walk(s, sums + stride * part, lanes, part, parts);
     });
     if (parts > 1) parallel(parts, [&](int part) { reduce(sums, stride, parts, share(int64_t(s.entries), part, parts)); });
     parallel(parts, [&](int part) { fold_sums(plan, s, sums, gradient, part, parts); });

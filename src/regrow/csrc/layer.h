@@ -25,14 +25,25 @@ struct Runner {
   // dw[position[w]] of every weight w of the plan <- the sum over samples and pixels; without positions dw[w].
   void weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw, int64_t samples,
                        Order order = Order::chwn) const;
+  // dx and dw (null: not wanted) in the cheapest way. `same_weights`: both plans are of the same mask.
+  void gradients(const Plan* input_plan, const Plan* weight_plan, bool same_weights, const T* x, const T* grad_out, const T* weights,
+                 const uint32_t* position, int64_t count, T* dx, T* dw, int64_t samples, Order order = Order::chwn) const;
+  // Both in one walk of a transposed plan that `walks_once` is true of.
+  static bool walks_once(const Plan& transposed) { return transposed.stencils.size() == 1 && transposed.stencils[0].row_begin && transposed.stencils[0].transposed; }
+  void both_gradients(const Plan& transposed, const T* x, const T* grad_out, const T* weights, const uint32_t* position, int64_t count, T* dx,
+                      T* dw, int64_t samples, Order order = Order::chwn) const;
   // dbias[c] <- the sum of the `size` values of channel c: a run of them, or a column of rows.
   void bias_gradient(const T* grad_out, int64_t channels, int64_t size, T* dbias, Order order = Order::chwn) const;
   // present[i] <- dense[position[i]].
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 
  private:
+  bool once_is_faster(const Stencil& s, int64_t samples) const;
   void list_values(const Stencil& s, const T* weights, T* values) const;
-  void present_gradient(const Plan& plan, const T* x, const T* grad_out, T* gradient, int64_t samples, Order order) const;
+  template <class Walk>
+  void present_gradient(const Plan& plan, T* gradient, int64_t samples, const Walk& walk) const;
+  template <class Present>
+  void placed(const uint32_t* position, int64_t count, T* dw, const Present& present) const;
   void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;
 };
 

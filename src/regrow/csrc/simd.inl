@@ -155,6 +155,18 @@ REGROW_INLINE void settle(Vec<T>& product) {
 #endif
 }
 
+// Keeps a value that is used twice in a register: compilers prefer to load it twice.
+template <class T>
+REGROW_INLINE void hold(Vec<T>& value) {
+#if defined(REGROW_AVX512) || defined(REGROW_AVX2)
+  __asm__("" : "+v"(value));
+#elif defined(REGROW_NEON)
+  __asm__("" : "+w"(value));
+#else
+  (void)value;
+#endif
+}
+
 // As many rows as lanes, each of as many numbers: columns become rows. `pitch` is the distance between rows.
 template <class T>
 REGROW_INLINE void transpose_block(const T* x, int64_t x_pitch, T* y, int64_t y_pitch) {

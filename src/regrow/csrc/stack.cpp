@@ -22,10 +22,10 @@ void stack_backward(const Runner<T>& run, const StackLayer<T>* layers, int depth
   for (int i = depth - 1; i >= 0; i--) {
     const StackLayer<T>& layer = layers[i];
     const T* input = i ? layers[i - 1].y : x;
-    if (layer.dw) run.weight_gradient(*layer.gradient_plan, input, grad, layer.gradient_position, layer.gradient_count, layer.dw, samples);
+    run.gradients(layer.input_plan, layer.gradient_plan, layer.gradient_plan == layer.plan, input, grad, layer.present, layer.gradient_position,
+                  layer.gradient_count, layer.dx, layer.dw, samples);
     if (layer.dbias) run.bias_gradient(grad, layer.outputs, samples, layer.dbias);
     if (!layer.dx) return;  // no layer before this one wants a gradient either
-    run.forward(*layer.input_plan, grad, layer.present, nullptr, layer.dx, samples);
     if (i > 0) {
       const int64_t size = layers[i - 1].outputs * samples;
       const int parts = run.parts_for(size / kWorkLanes);

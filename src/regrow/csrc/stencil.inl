@@ -5,6 +5,7 @@
 
 #include "walk.inl"
 
+constexpr int kMostVectors = REGROW_TRAITS.registers;
 constexpr int kManyVectors = 8;  // more of a matrix tile than this are worth it only for a whole batch
 
 // Where an entry's input lies in the packed block: 16 bits are enough for a matrix, taps of a map may be farther apart.
@@ -35,7 +36,7 @@ struct Shape {
 
 template <class T, int R, int C, int V, int S>
 struct ForwardTiles {
-  static constexpr int P = R * C * V;
+  static constexpr int P = R * C * V, kTiles = 1;
   const Stencil& s;
   Order order;
   const T *values, *bias;
@@ -97,7 +98,7 @@ struct ForwardTiles {
 
 template <class T, int R, int C, int V, int S>
 struct GradientTiles {
-  static constexpr int P = R * C * V;
+  static constexpr int P = R * C * V, kTiles = 1;
   const Stencil& s;
   Order order;
   const T* grad_out;
@@ -186,15 +187,18 @@ struct GradientTiles {
   void end(const T*, size_t, int, int, const Place&) const {}
 };
 
+#include "both.inl"
+
 // ---- choice of the compiled tile ----
 
 // Vectors of lanes per tile of a matrix: few idle lanes, work for every thread, and not many passes over the lists.
 template <class T>
-int vectors_for(const Stencil& s, int64_t lanes, int parts) {
+int vectors_for(const Stencil& s, int64_t lanes, int parts, int most = kMostVectors) {
   const int64_t vectors = (lanes + kLanes<T> - 1) / kLanes<T>;
   int best = 0;
   int64_t least = 0;
   const auto consider = [&](int v) {
+    if (v > most) return;
     if (v > kManyVectors && v < vectors) return;  // so many registers pay only where they hold the whole batch
     if (v > 1 && int64_t(s.in_block) * v * kVectorBytes > REGROW_TRAITS.cache_bytes / 2) return;  // large blocks: see plan.cpp
     const int64_t items = (vectors + v - 1) / v * s.out_blocks(), cost = (items + parts - 1) / parts * (v + 2);
@@ -263,4 +267,15 @@ void forward(const Stencil& s, Order order, const T* x, const T* values, const T
 template <class T>
 void weight_gradient(const Stencil& s, Order order, const T* x, const T* grad_out, T* sums, int64_t lanes, int part, int parts) {
   with_tile<T>(s, Gradient<T>{s, order, x, grad_out, sums, lanes, part, parts});
+}
+
+template <class T>
+void both_gradients(const Stencil& s, Order order, const T* x, const T* grad_out, const T* values, T* dx, T* sums, int64_t lanes, int part, int parts) {
+  const int vectors = vectors_for<T>(s, lanes, parts, kBothVectors);
+#define VECTORS(V) \
+  if (vectors == V) return walk_both<T, V>(s, order, x, grad_out, values, dx, sums, lanes, part, parts);
+#define TILE(R, C)
+#include REGROW_TILES
+#undef TILE
+#undef VECTORS
 }

@@ -18,6 +18,7 @@ struct Traits {
   int64_t cache_bytes;           // L2
   int matrix_inputs;             // packed input block of a matrix: about L1 with 8 vectors of lanes
   int matrix_outputs;            // largest output block of a matrix
+  int registers;                 // vectors at hand
   const Tile* tiles = nullptr;   // those that exist
   int tile_count = 0;
 
@@ -28,10 +29,10 @@ struct Traits {
   }
 };
 
-constexpr Traits kAvx512{"avx512", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};
-constexpr Traits kWide{"wide", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024};  // the 16-lane kernels without their instructions
-constexpr Traits kAvx2{"avx2", 32, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 96, 1024};
-constexpr Traits kNeon{"neon", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
-constexpr Traits kGeneric{"generic", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024};
+constexpr Traits kAvx512{"avx512", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024, 32};
+constexpr Traits kWide{"wide", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024, 32};  // the 16-lane kernels without their instructions
+constexpr Traits kAvx2{"avx2", 32, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 96, 1024, 16};
+constexpr Traits kNeon{"neon", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024, 32};
+constexpr Traits kGeneric{"generic", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024, 16};
 
 }  // namespace regrow

@@ -76,11 +76,11 @@ void walk(const Stencil& s, Order order, const T* x, int64_t lanes, int part, in
   constexpr int P = R * C * V;
   // One extra cache line per strip: without it, strips a multiple of 4 KiB apart would compete for the same cache sets.
   const size_t line = kLine / sizeof(T), packed_strip = (size_t)s.in_block * s.halo_rows * s.halo_cols * V * kLanes<T> + line,
-               outs_strip = (size_t)s.out_block * P * kLanes<T> + line;
+               outs_strip = Body::kTiles * ((size_t)s.out_block * P * kLanes<T> + line);
   const Grid g = make_grid<T, R, C, V>(s, lanes, (packed_strip + outs_strip) * sizeof(T), parts);
   static thread_local Scratch scratch;
   T* packed = scratch.get<T>((packed_strip + outs_strip) * g.strips);
-  T* tile = packed + packed_strip * g.strips;  // [strip][out of block][P vectors]: sums or gradients
+  T* tile = packed + packed_strip * g.strips;  // [strip][tile of the body][out of block][P vectors]: sums or gradients
   const Range mine = share(g.items, part, parts);
   for (int64_t item = mine.begin; item < mine.end; item++) {
     const Place p = place_of<T, R, C, V>(g, item, lanes);

@@ -145,6 +145,20 @@ Plan plan_of_columns(const Traits& traits, const Case& c) {
   return build_plan(traits, c.g, Support{row_begin.data(), column.data()}, Pass::forward);
 }
 
+// Both gradients in one walk, the weights' dense-shaped and of present weights only.
+template <class T>
+void check_both(const Runner<T>& run, const Plan& plan, const Case& c, const std::vector<T>& x, const std::vector<T>& grad, const std::vector<T>& present,
+                const std::vector<uint32_t>& position, const std::vector<double>& dx_ref, const std::vector<double>& dw_ref) {
+  const int64_t count = int64_t(position.size());
+  std::vector<T> dx(c.in_size(), T(99)), dw(c.mask.size()), again(c.in_size(), T(99)), only_present(position.size(), T(99));
+  run.both_gradients(plan, x.data(), grad.data(), present.data(), position.data(), count, dx.data(), dw.data(), c.samples);
+  run.both_gradients(plan, x.data(), grad.data(), present.data(), nullptr, count, again.data(), only_present.data(), c.samples);
+  expect_near("dx of one walk", dx, dx_ref);
+  expect_near("dw of one walk", dw, dw_ref);
+  for (size_t i = 0; i < dx.size(); i++) expect_same("dx of one walk", dx[i], again[i]);
+  for (size_t i = 0; i < position.size(); i++) expect_same("dw of one walk", dw[position[i]], only_present[i]);
+}
+
 template <class T>
 void check(const Kernels<T>& kernels, const Case& c, int threads) {
   const Runner<T> run{kernels, parallel_threads, threads, 0};  // threads even for the smallest work
@@ -171,6 +185,7 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   run.forward(backward, grad.data(), present.data(), nullptr, dx.data(), c.samples);
   run.weight_gradient(forward, x.data(), grad.data(), position.data(), int64_t(position.size()), dw.data(), c.samples);
   run.bias_gradient(grad.data(), c.g.out_channels, int64_t(channel), dbias.data());
+  if (run.walks_once(backward)) check_both(run, backward, c, x, grad, present, position, dx_ref, dw_ref);
   expect_near("y", y, y_ref);
   expect_near("dx", dx, dx_ref);
   expect_near("dw", dw, dw_ref);
@@ -234,6 +249,13 @@ void check_rows(const Kernels<T>& kernels, const Case& c, int threads) {
   for (int64_t i = 0; i < outs; i++)
     for (int64_t k = 0; k < n; k++) expect_same("y of rows", y_rows[k * outs + i], y[i * n + k]);
   for (int64_t i = 0; i < count; i++) expect_same("dw of rows", dw_rows[i], dw[i]);
+  const Plan transposed = build_plan(*kernels.traits, c.g, c.mask.data(), Pass::input_gradient);
+  std::vector<T> dx(x.size()), dx_rows(x.size(), T(99));
+  run.both_gradients(transposed, x.data(), grad.data(), weight.data(), nullptr, count, dx.data(), dw.data(), n);
+  run.both_gradients(transposed, rows.data(), grad_rows.data(), weight.data(), nullptr, count, dx_rows.data(), dw_rows.data(), n, Order::rows);
+  for (int64_t i = 0; i < ins; i++)
+    for (int64_t k = 0; k < n; k++) expect_same("dx of rows in one walk", dx_rows[k * ins + i], dx[i * n + k]);
+  for (int64_t i = 0; i < count; i++) expect_same("dw of rows in one walk", dw_rows[i], dw[i]);
   std::vector<T> dbias(outs), dbias_rows(outs, T(99));
   run.bias_gradient(grad.data(), outs, n, dbias.data());
   run.bias_gradient(grad_rows.data(), outs, n, dbias_rows.data(), Order::rows);
