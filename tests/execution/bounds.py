@@ -79,7 +79,8 @@ def check_case(seed, threads=1):
         assert torch.equal(
             ops._input_gradient(grad, weight, *pattern.operands("input_gradient"), case.rows, case.cols), dx
         )
-        alone = ops._weight_gradient(x, grad, *pattern.operands("weight_gradient"))  # other lists, another order of sums
+        # Other lists, and so another order of sums.
+        alone = ops._weight_gradient(x, grad, *pattern.operands("weight_gradient"))
     assert is_chwn(y)
     assert is_chwn(dx)
     assert (dw[~wanted] == 0).all()

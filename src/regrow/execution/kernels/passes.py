@@ -120,7 +120,9 @@ def backward(
         dbias = x.new_empty(p.out_channels)
     sizes = (p.out_channels, grad.numel() // max(1, len(grad) * p.out_channels), len(x))
     same = p.reached is p.support
-    native.call("backward", x.dtype, into, onto, same, x, grad, present, positions, count, dx, dw, dbias, *sizes, in_order)
+    native.call(
+        "backward", x.dtype, into, onto, same, x, grad, present, positions, count, dx, dw, dbias, *sizes, in_order
+    )
     return dx, dbias
 
 
