@@ -29,7 +29,9 @@ struct Runner {
   void gradients(const Plan* input_plan, const Plan* weight_plan, bool same_weights, const T* x, const T* grad_out, const T* weights,
                  const uint32_t* position, int64_t count, T* dx, T* dw, int64_t samples, Order order = Order::chwn) const;
   // Both in one walk of a transposed plan that `walks_once` is true of.
-  static bool walks_once(const Plan& transposed) { return transposed.stencils.size() == 1 && transposed.stencils[0].row_begin && transposed.stencils[0].transposed; }
+  static bool walks_once(const Plan& transposed) {
+    return transposed.stencils.size() == 1 && transposed.stencils[0].row_begin && transposed.stencils[0].transposed;
+  }
   void both_gradients(const Plan& transposed, const T* x, const T* grad_out, const T* weights, const uint32_t* position, int64_t count, T* dx,
                       T* dw, int64_t samples, Order order = Order::chwn) const;
   // dbias[c] <- the sum of the `size` values of channel c: a run of them, or a column of rows.

@@ -7,7 +7,8 @@
 // forward          one stencil with dy = ky*dilation - padding, row_step = 1
 // input gradient   one stencil per residue of the stride, in and out swapped, row_stride = 1; without stride one per band of rows and
 //                  columns that the same taps reach
-// weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries
+// weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries;
+//                  of a matrix also the input gradient's lists, both gradients in one walk (both.inl)
 //
 // Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Lists are built for one table of kernels (traits.h). Maps of up to `kUnrolledPixels` output pixels (Linear among
 // them) become a *matrix*: each output pixel is a row of its own, so that taps that only meet padding cost nothing.
