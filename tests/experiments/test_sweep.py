@@ -1,6 +1,8 @@
 """Sweeps: what is run again and what not, failures, threads, interruption."""
 
+import contextlib
 import json
+import signal
 import sys
 from dataclasses import replace
 
@@ -122,6 +124,20 @@ class TestSweep:
         executor = FakeExecutor()
         with pytest.raises(KeyboardInterrupt):
             sweep(JOBS, tmp_path, executor, Interrupted())
+        assert executor.stops == 1
+
+    def test_an_interruption_that_was_swallowed_is_not_lost(self, tmp_path):
+        class Swallowed(Watch):
+            def ended(self, outcome, again):
+                with contextlib.suppress(KeyboardInterrupt):  # as Python does in destructors
+                    signal.raise_signal(signal.SIGINT)
+
+        def error_of(config):
+            raise ConnectionError("node lost")
+
+        executor = FakeExecutor(error_of)
+        with module.interruptible(), pytest.raises(KeyboardInterrupt):
+            sweep(JOBS, tmp_path, executor, Swallowed())
         assert executor.stops == 1
 
 

@@ -9,11 +9,9 @@ Finished runs are never repeated; killed ones continue. Rows are collected in OU
 from __future__ import annotations
 
 import argparse
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from regrow.cli.configured import add_configuration, read_configuration
@@ -72,29 +70,28 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def executor_of(options: argparse.Namespace) -> Iterator[Executor]:
-    """Local processes or Ray tasks, stopped at the end; SIGTERM interrupts like Ctrl-C, so that runs save."""
+    """Local processes or Ray tasks, stopped at the end, and when the process is asked to stop."""
     from regrow.environment import cores, gpus
     from regrow.errors import ConfigurationError
-    from regrow.experiments.sweep import LocalExecutor
+    from regrow.experiments.sweep import LocalExecutor, interruptible
 
     found = gpus()
     slots = len(found) or cores() if options.jobs is None else options.jobs
     if slots < 1:
         raise ConfigurationError(f"--jobs must be at least 1, got {slots}")
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    executor: Any = None
-    try:
-        if options.on == "ray":
-            from regrow.experiments.on_ray import RayExecutor
+    with interruptible():
+        executor: Any = None
+        try:
+            if options.on == "ray":
+                from regrow.experiments.on_ray import RayExecutor
 
-            executor = RayExecutor(slots)
-        else:
-            executor = LocalExecutor(slots, found)
-        yield executor
-    finally:
-        if executor is not None:
-            executor.stop()
-        signal.signal(signal.SIGTERM, before)
+                executor = RayExecutor(slots)
+            else:
+                executor = LocalExecutor(slots, found)
+            yield executor
+        finally:
+            if executor is not None:
+                executor.stop()
 
 
 def conclude(outcomes: list[Outcome], folder: Path, results: Path) -> int:
@@ -117,7 +114,3 @@ def stopped() -> int:
     """Say how to go on."""
     print("stopped; the same command continues")
     return STOPPED
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

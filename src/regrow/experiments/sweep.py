@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any, Protocol
 
 from regrow.config import to_toml
@@ -103,6 +106,27 @@ class LocalExecutor:
                 asked.add(child)
             wait(running, timeout=STOP_SECONDS)
         self._pool.shutdown(wait=True)
+
+
+# Set by a signal that asks this process to stop. The KeyboardInterrupt that it raises is lost where Python is in a destructor just then.
+_ASKED = threading.Event()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM interrupts like Ctrl-C, so that runs save; neither is ever lost."""
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _ASKED.clear()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _ASKED.set()
+    raise KeyboardInterrupt
 
 
 # Processes of run_job calls in this process, for stop().
@@ -247,6 +271,8 @@ def _run_all(
     pending = {executor.submit(run_job, job, folder, threads): job for job in jobs}
     while pending:
         finished, _ = wait(pending, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+        if _ASKED.is_set():
+            raise KeyboardInterrupt
         ended = {future: pending.pop(future) for future in finished}
         if watcher is not None:
             watcher.tick(_done(pending.values(), folder))
