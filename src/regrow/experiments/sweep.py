@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from regrow.errors import DivergenceError
 from regrow.experiments.grid import Job
 from regrow.experiments.rows import add_runs, ending_of, row_of
 from regrow.files import write_atomically
+from regrow.signals import on_request_to_end
 from regrow.training.folder import RunFolder
 from regrow.training.forms import is_metrics_row
 from regrow.training.ledger import last_row
@@ -115,13 +115,11 @@ _ASKED = threading.Event()
 @contextmanager
 def interruptible() -> Iterator[None]:
     """SIGTERM interrupts like Ctrl-C, so that runs save; neither is ever lost."""
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _ASKED.clear()
+    with on_request_to_end(_interrupt):
+        try:
+            yield
+        finally:
+            _ASKED.clear()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from regrow.config import Config
 from regrow.environment import code
 from regrow.errors import ConfigurationError, DivergenceError, StateError
 from regrow.files import held
+from regrow.signals import on_request_to_end
 from regrow.training import processes as groups
 from regrow.training.folder import RunFolder
 from regrow.training.run import Run
@@ -124,9 +125,5 @@ def _stop_on_signal(run: Run) -> Iterator[None]:
         asked.append(time.monotonic())
         run.stop_requested = True
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_request_to_end(ask):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
