@@ -9,7 +9,7 @@ from torch.nn import functional
 from regrow import native
 from regrow.execution.kernels.pattern import Geometry
 from regrow.marks import positions
-from regrow.shipping.planned import LAYER, Planned, Step, fits
+from regrow.shipping.planned import LAYER, MAX_POOL, Planned, Step, fits, samples_stay_near
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -84,3 +84,25 @@ def test_nan_passes_a_relu():
 def test_huge_maps_do_not_fit():
     assert fits([(64, 1000, 1000)])
     assert not fits([(64, 10_000, 10_000)])
+
+
+def test_lanes_are_samples_where_their_maps_stay_in_the_last_cache():
+    small, large = (64, 32, 32), (64, 112, 112)
+    assert samples_stay_near([small], torch.float32)
+    assert not samples_stay_near([small, large], torch.float32)
+    assert not samples_stay_near([(64, 64, 64)], torch.float64)
+
+
+@pytest.mark.parametrize("samples_innermost", [False, True])
+@pytest.mark.parametrize("kernel", [(3, 3), (2, 5)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_maxima_of_windows_agree_with_torch(samples_innermost, kernel, threads):
+    torch.set_num_threads(threads)
+    x = torch.randn(3, 5, 23, 37)
+    x[1, 2, 7, 9] = float("nan")
+    geometry = Geometry(kernel, (2, 2), (1, 1, 1, 1))
+    step = Step(MAX_POOL, 0, 1, geometry)
+    found = Planned(
+        [(5, 23, 37), (5, *geometry.output_size(23, 37))], [step], False, x.dtype, samples_innermost
+    ).answer(x)
+    assert torch.equal(found.nan_to_num(7e9), functional.max_pool2d(x, kernel, 2, 1).nan_to_num(7e9))

@@ -29,12 +29,17 @@ class Program {
   };
   int add_form(ProgramTensor size);
   void add_layer(const ProgramStep<T>& step);
+  bool pools(const ProgramStep<T>* steps, int count, int i) const;
+  int chain_end(int first) const;
+  void order_chain(int first, int end);
   void note_border(int tensor, const ProgramStep<T>& step, const ProgramTensor& out);
   void place_all(const std::vector<const ProgramStep<T>*>& sources);
   void shape_plane(Form& form) const;
   std::vector<int> list_taps(Task<T>& task, const ProgramStep<T>& step);
   void choose_tile(Task<T>& task) const;
-  void choose_sample_tile(Task<T>& task) const;
+  void choose_sample_tile(Task<T>& task, double taps) const;
+  void choose_pixel_tile(Task<T>& task, double taps) const;
+  int blocks_for(const Task<T>& task, int64_t numbers) const;
   void block_taps(Task<T>& task, const std::vector<int>& channels);
   void keep_pixels(Task<T>& task);
   T* take_arena() const;
@@ -45,10 +50,17 @@ class Program {
   struct Use {
     int in, other, out;
   };
-  int lanes_, first_cache_, innermost_;
+  // Some rows of a task.
+  struct Strip {
+    int task;
+    Range rows;
+  };
+  int lanes_, innermost_;
+  int64_t first_cache_, second_cache_;
   std::vector<Form> forms_;
   std::vector<Task<T>> tasks_;
   std::vector<Use> uses_;
+  std::vector<Strip> order_;  // in which one thread alone runs them
   std::vector<std::vector<int64_t>> begins_;
   std::vector<std::vector<Tap<T>>> taps_;
   std::vector<std::vector<T>> numbers_;  // biases, scales

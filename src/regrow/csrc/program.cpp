@@ -12,7 +12,10 @@ namespace regrow {
 namespace {
 
 constexpr int64_t kSlack = 4096;  // bytes behind the last plane that a tile may read
-constexpr int kFewPixels = 4;     // of a tile: storing its sums would cost more than it gains
+constexpr int kStripRows = 6;      // of a map, with those that windows reach beyond a strip
+constexpr int kFewVectors = 4;    // of a tile: storing its sums would cost more than it gains
+// In multiply-adds out of L1, fitted on Zen 4: what one out of L2 costs more, what a vector of sums costs to store and load again.
+constexpr double kFar = 0.8, kAgain = 4;
 
 int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -35,7 +38,10 @@ int beyond(int outputs, int stride, int kernel, int dilation, int pad, int size)
 template <class T>
 Program<T>::Program(const Traits& traits, const ProgramTensor* tensors, int tensor_count, const ProgramStep<T>* steps, int step_count,
                     bool samples_innermost)
-    : lanes_(traits.vector_bytes / int(sizeof(T))), first_cache_(traits.first_cache_bytes), innermost_(samples_innermost ? lanes_ : 1) {
+    : lanes_(traits.vector_bytes / int(sizeof(T))),
+      innermost_(samples_innermost ? lanes_ : 1),
+      first_cache_(traits.first_cache_bytes),
+      second_cache_(traits.cache_bytes) {
   for (int i = 0; i < tensor_count; i++) add_form(tensors[i]);
   std::vector<const ProgramStep<T>*> sources;
   for (int i = 0; i < step_count; i++) {
@@ -56,6 +62,9 @@ Program<T>::Program(const Traits& traits, const ProgramTensor* tensors, int tens
     task.stride_rows = was_split ? 1 : step.stride_rows, task.stride_cols = was_split ? 1 : step.stride_cols;
     task.pad_top = was_split ? 0 : step.pad_top, task.pad_left = was_split ? 0 : step.pad_left;
     task.relu = step.relu != 0;
+    task.rows = forms_[step.target].size.rows, task.cols = forms_[step.target].size.cols;
+    task.pooled = pools(steps, step_count, i);
+    if (task.pooled) uses_.back().out = steps[++i].target;
   }
   place_all(sources);
 }
@@ -87,6 +96,7 @@ void Program<T>::add_layer(const ProgramStep<T>& step) {
     task.phase_rows = std::min(step.stride_rows, reach_rows + 1), task.phase_cols = std::min(step.stride_cols, reach_cols + 1);
     source = add_form({in.channels * task.phase_rows * task.phase_cols, out.rows + reach_rows / step.stride_rows,
                        out.cols + reach_cols / step.stride_cols});
+    task.rows = forms_[source].size.rows, task.cols = forms_[source].size.cols;
     tasks_.push_back(task);
     uses_.push_back({step.source, -1, source});
   } else {
@@ -94,6 +104,19 @@ void Program<T>::add_layer(const ProgramStep<T>& step) {
   }
   tasks_.push_back({});
   uses_.push_back({source, step.other, step.target});
+}
+
+// Is step i a layer followed by maxima of 2 x 2 pixels, which nobody else reads? They are taken in registers.
+template <class T>
+bool Program<T>::pools(const ProgramStep<T>* steps, int count, int i) const {
+  if (innermost_ == 1 || steps[i].kind != int(Kind::layer) || i + 1 == count) return false;
+  const ProgramStep<T>& next = steps[i + 1];
+  const int map = steps[i].target;
+  for (int j = 0; j < count; j++)
+    if ((j != i + 1 && steps[j].source == map) || steps[j].other == map) return false;
+  return next.kind == int(Kind::max_pool) && next.source == map && next.kernel_rows == 2 && next.kernel_cols == 2 && next.stride_rows == 2 &&
+         next.stride_cols == 2 && next.pad_top == 0 && next.pad_left == 0 && next.dilation_rows == 1 && next.dilation_cols == 1 &&
+         forms_[map].size.rows % 2 == 0 && forms_[map].size.cols % 2 == 0;
 }
 
 template <class T>
@@ -120,6 +143,50 @@ void Program<T>::shape_plane(Form& form) const {
   } else {
     p.base = rounded_up(gap, lanes_);
     p.plane = p.base + rounded_up(inside, lanes_);
+  }
+}
+
+// Where the chain of layers ends that begins at task `first`: each reads the one before, and the maps between them do not stay in L2, but
+// strips of them do.
+template <class T>
+int Program<T>::chain_end(int first) const {
+  const auto row_bytes = [&](int tensor) {
+    const ProgramTensor& size = forms_[tensor].size;
+    return int64_t(size.channels) * (size.cols + 2) * innermost_ * int64_t(sizeof(T));
+  };
+  int64_t strips = kStripRows * row_bytes(uses_[first].in);
+  int next = first + 1;
+  for (; innermost_ > 1 && next < int(tasks_.size()); next++) {
+    const Task<T>&before = tasks_[next - 1], &task = tasks_[next];
+    const int between = uses_[next].in;
+    strips += kStripRows * row_bytes(between);
+    const bool reads = before.kind == Kind::layer && task.kind == Kind::layer && !before.pooled && between == uses_[next - 1].out;
+    bool inside = false;  // is what it adds made in the chain?
+    for (int i = first; i < next; i++) inside = inside || uses_[next].other == uses_[i].out;
+    if (!reads || inside || row_bytes(between) * before.rows < second_cache_ / 2 || strips > second_cache_) break;
+  }
+  return next;
+}
+
+// The order of a chain's rows: before each strip of the last task as many of those before as it reads.
+template <class T>
+void Program<T>::order_chain(int first, int end) {
+  std::vector<int> done(size_t(end - first), 0), need(done.size());
+  const int rows = tasks_[size_t(end) - 1].rows, tile = std::max(1, tasks_[size_t(end) - 1].tile_rows);
+  const int height = end - first == 1 ? rows : int(rounded_up(kStripRows / 2, tile));
+  for (int until = std::min(height, rows);; until = std::min(until + height, rows)) {
+    need.back() = until;
+    for (int i = end - 1; i > first; i--) {
+      const Task<T>&task = tasks_[i], &before = tasks_[i - 1];
+      const int last = (need[i - first] - 1) * task.stride_rows + (task.kernel_rows - 1) * task.dilation_rows - task.pad_top + 1;
+      need[i - first - 1] = until == rows ? before.rows : std::min(int(rounded_up(std::max(last, 1), before.tile_rows)), before.rows);
+    }
+    for (int i = first; i < end; i++) {
+      int& so_far = done[i - first];
+      if (need[i - first] > so_far) order_.push_back({i, {so_far, need[i - first]}});
+      so_far = std::max(so_far, need[i - first]);
+    }
+    if (until == rows) return;
   }
 }
 
@@ -156,12 +223,14 @@ void Program<T>::place_all(const std::vector<const ProgramStep<T>*>& sources) {
     p.base = start + within[tensor];
   };
   settle(0);
-  for (int i = 0; i < last_step; i++) {
-    settle(uses_[i].out);
-    std::vector<int> done{uses_[i].in};
-    if (uses_[i].other >= 0 && uses_[i].other != uses_[i].in) done.push_back(uses_[i].other);
-    for (int tensor : done)
-      if (last_use[tensor] == i) free_places[key(forms_[tensor].place, within[tensor])].push_back(forms_[tensor].place.base - within[tensor]);
+  std::vector<int> chains{0};
+  while (chains.back() < last_step) {
+    const int first = chains.back(), end = chain_end(first);
+    for (int i = first; i < end; i++) settle(uses_[i].out);
+    for (size_t tensor = 0; tensor < forms_.size(); tensor++)
+      if (last_use[tensor] >= first && last_use[tensor] < end)
+        free_places[key(forms_[tensor].place, within[tensor])].push_back(forms_[tensor].place.base - within[tensor]);
+    chains.push_back(end);
   }
   if (size_ >= int64_t(1) << 31) throw std::length_error("offsets have 32 bits");
   for (int i = 0; i < last_step; i++) {
@@ -170,6 +239,7 @@ void Program<T>::place_all(const std::vector<const ProgramStep<T>*>& sources) {
     task.in = forms_[uses_[i].in].place, task.out = forms_[uses_[i].out].place;
     task.has_other = uses_[i].other >= 0;
     if (task.has_other) task.other = forms_[uses_[i].other].place;
+    task.by_place = task.rows > 1;
     if (task.kind == Kind::split) continue;
     const auto kept = [&](const T* from, int64_t count) -> const T* {
       if (!from) return nullptr;
@@ -183,6 +253,7 @@ void Program<T>::place_all(const std::vector<const ProgramStep<T>*>& sources) {
     if (task.blocks > 1) block_taps(task, channels);
     if (innermost_ == 1) keep_pixels(task);
   }
+  for (size_t i = 1; i < chains.size(); i++) order_chain(chains[i - 1], chains[i]);
 }
 
 // Taps output by output, and the input channel of each.
@@ -215,6 +286,7 @@ std::vector<int> Program<T>::list_taps(Task<T>& task, const ProgramStep<T>& step
   }
   for (size_t o = 1; o < begin.size(); o++) begin[o] += begin[o - 1];
   task.begin = task.before = begin.data(), task.taps = taps_.back().data();
+  task.dense = step.groups == 1 && step.count == int64_t(task.out.channels) * given.channels * window;
   return channels;
 }
 
@@ -238,37 +310,53 @@ void Program<T>::block_taps(Task<T>& task, const std::vector<int>& channels) {
 
 template <class T>
 void Program<T>::choose_tile(Task<T>& task) const {
+  const int64_t taps = task.before[task.out.channels], inputs = task.in.plane * task.in.channels;
+  // Each thread reads its part of the larger one; of the map it wrote most itself.
+  task.by_place = task.rows * task.cols > 1 && taps * int64_t(sizeof(Tap<T>)) < inputs * int64_t(sizeof(T));
   task.blocks = 1;
-  if (innermost_ > 1) return choose_sample_tile(task);
-  const int64_t pixels = int64_t(task.out.rows - 1) * task.in.pitch + task.out.cols, vectors = (pixels + lanes_ - 1) / lanes_;
+  const double of_output = std::max(double(taps) / task.out.channels, 1e-9);
+  innermost_ > 1 ? choose_sample_tile(task, of_output) : choose_pixel_tile(task, of_output);
+}
+
+// Of input channels, so that each block's `numbers` stay in L1.
+template <class T>
+int Program<T>::blocks_for(const Task<T>& task, int64_t numbers) const {
+  const int64_t channels = std::max<int64_t>(1, first_cache_ / (numbers * int64_t(sizeof(T))));
+  return int((task.in.channels + channels - 1) / channels);
+}
+
+template <class T>
+void Program<T>::choose_pixel_tile(Task<T>& task, double taps) const {
+  const int64_t pixels = int64_t(task.rows - 1) * task.in.pitch + task.cols, vectors = (pixels + lanes_ - 1) / lanes_;
   const int64_t tiles = (vectors + kMostTileVectors - 1) / kMostTileVectors;
   task.tile_vectors = pixels == 1 ? 0 : int((vectors + tiles - 1) / tiles);
+  if (task.dense || task.tile_vectors < kFewVectors) return;
+  const int64_t row = int64_t(task.tile_vectors) * lanes_ + (task.kernel_cols - 1) * task.dilation_cols, rows = task.kernel_rows - 1;
+  const int blocks = blocks_for(task, row + rows * std::min<int64_t>(row, int64_t(task.dilation_rows) * task.in.pitch));
+  if (kAgain * blocks / taps < kFar) task.blocks = blocks;
 }
 
 // The tile and the blocks that cover the map in the least time, counted in multiply-adds out of L1. A tap costs a tile a little more; an
 // input too large for L1 nearly doubles the time; blocks bring it near, for the price of sums that are stored and loaded again.
 template <class T>
-void Program<T>::choose_sample_tile(Task<T>& task) const {
-  const Site& out = task.out;
+void Program<T>::choose_sample_tile(Task<T>& task, double taps) const {
   const int most = lanes_ * int(sizeof(T)) == 64 ? 24 : 12;  // vectors that registers hold
-  const double far = 0.8, again = 4;                         // fitted on Zen 4
-  const double taps = double(task.before[out.channels]) / out.channels;
   double least = 0;
   const auto consider = [&](int rows, int cols, int blocks, double more) {
-    const double tiles = double((out.rows + rows - 1) / rows) * ((out.cols + cols - 1) / cols);
+    const double tiles = double((task.rows + rows - 1) / rows) * ((task.cols + cols - 1) / cols);
     const double cost = tiles * (rows * cols * (1 + more) + 2 + 0.25 * rows);
     if (task.tile_rows && cost >= least) return;
     least = cost, task.tile_rows = rows, task.tile_cols = cols, task.blocks = blocks;
   };
-  for (int rows = 1; rows <= std::min(kMostTileRows, out.rows); rows++)
-    for (int cols = 1; cols <= std::min(kMostTileCols, out.cols); cols++) {
+  const int unit = task.pooled ? 2 : 1;
+  for (int rows = unit; rows <= std::min(kMostTileRows, task.rows); rows += unit)
+    for (int cols = unit; cols <= std::min(kMostTileCols, task.cols); cols += unit) {
       if (rows * cols > most) continue;
       const int halo_rows = (rows - 1) * task.stride_rows + (task.kernel_rows - 1) * task.dilation_rows + 1;
       const int halo_cols = (cols - 1) * task.stride_cols + (task.kernel_cols - 1) * task.dilation_cols + 1;
-      const int64_t channels = std::max<int64_t>(1, first_cache_ / (int64_t(halo_rows) * halo_cols * innermost_ * int64_t(sizeof(T))));
-      const int64_t blocks = (task.in.channels + channels - 1) / channels;
-      consider(rows, cols, 1, blocks > 1 ? far : 0);
-      if (blocks > 1 && rows * cols >= kFewPixels) consider(rows, cols, int(blocks), again * double(blocks) / std::max(taps, 1e-9));
+      const int blocks = blocks_for(task, int64_t(halo_rows) * halo_cols * innermost_);
+      consider(rows, cols, 1, blocks > 1 ? kFar : 0);
+      if (blocks > 1 && !task.dense && rows * cols >= kFewVectors) consider(rows, cols, blocks, kAgain * blocks / taps);
     }
 }
 
@@ -302,7 +390,7 @@ void Program<T>::give_back(T* arena) const {
 
 template <class T>
 int64_t Program<T>::work(const Task<T>& task) const {
-  const int64_t pixels = int64_t(task.out.rows) * task.out.cols * innermost_ / kWorkLanes + 1;
+  const int64_t pixels = int64_t(task.rows) * task.cols * innermost_ / kWorkLanes + 1;
   return task.kind == Kind::layer ? pixels * (task.before[task.out.channels] + task.out.channels)
                                   : pixels * task.out.channels * std::max(1, task.kernel_rows * task.kernel_cols) * (innermost_ == 1 ? 4 : 1);
 }
@@ -318,8 +406,12 @@ void Program<T>::run_block(const Runner<T>& run, const T* x, T* y, int samples, 
   const Site &in = forms_[0].place, &out = tasks_.back().out;
   step(int64_t(in.channels) * in.rows * in.cols * samples / kWorkLanes,
        [&](int part, int parts) { run.kernels.program_load(in, innermost_, x, samples, arena, part, parts); });
-  for (const Task<T>& task : tasks_)
-    step(work(task), [&](int part, int parts) { run.kernels.program_step(task, arena, part, parts); });
+  if (alone) {
+    for (const Strip& strip : order_) run.kernels.program_step(tasks_[size_t(strip.task)], arena, strip.rows, 0, 1);
+  } else {
+    for (const Task<T>& task : tasks_)
+      step(work(task), [&](int part, int parts) { run.kernels.program_step(task, arena, {0, task.rows}, part, parts); });
+  }
   run.kernels.program_store(out, innermost_, arena, samples, y, 0, 1);
   give_back(arena);
 }
@@ -334,11 +426,11 @@ void Program<T>::run(const Runner<T>& run, const T* x, T* y, int64_t samples) co
     run_block(run, x + first * of_x, y + first * of_y, int(std::min<int64_t>(innermost_, samples - first)), alone);
   };
   // Whole rounds of blocks, one for each thread; what is left is shared block by block.
-  const int64_t rounds = run.threads > 1 ? blocks / run.threads : 0, own = rounds * run.threads;
-  if (own)
-    run.parallel(run.threads, [&](int part) {
-      for (int64_t b = part; b < own; b += run.threads) block(b, true);
-    });
+  const int64_t own = blocks / run.threads * run.threads;
+  const auto mine = [&](int part) {
+    for (int64_t b = part; b < own; b += run.threads) block(b, true);
+  };
+  if (own) run.threads > 1 ? run.parallel(run.threads, mine) : mine(0);
   for (int64_t b = own; b < blocks; b++) block(b, false);
 }
 

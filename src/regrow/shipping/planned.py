@@ -18,6 +18,7 @@ from regrow.native.records import ProgramStep, ProgramTensor
 LAYER, MAX_POOL, AVERAGE_POOL, CHANNELS = range(4)
 Size = tuple[int, int, int]
 _LANES, _BORDER = 16, 8
+_NEAR = 16 << 20  # bytes: half of a server's last cache, as a step reads one tensor and writes another
 
 
 @dataclass
@@ -62,6 +63,11 @@ class Planned:
 def fits(sizes: Iterable[Size]) -> bool:
     """Whether places in a program's memory are small enough for the kernels' numbers."""
     return _LANES * sum(c * (rows + _BORDER) * (cols + _BORDER) for c, rows, cols in sizes) < 2**31
+
+
+def samples_stay_near(sizes: Iterable[Size], dtype: torch.dtype) -> bool:
+    """Whether the largest maps of as many samples as there are lanes stay in the last cache, so that lanes may be samples."""
+    return _LANES * dtype.itemsize * max(map(math.prod, sizes)) <= _NEAR
 
 
 def _record(step: Step) -> ProgramStep:

@@ -1,7 +1,7 @@
 """A frozen network as one native program: all its steps in one call, memory planned once (`csrc/program.h`).
 
 Layers, batch norms, ReLUs, pooling, sums and flattening are known; a network with anything else has no program and runs node by node.
-A program is planned for input maps of one size, twice: lanes are pixels of one sample (small batches) or samples.
+A program is planned for input maps of one size, twice: lanes are pixels of one sample (small batches, large maps) or samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from regrow.execution.modules.layers import geometry_of
 from regrow.shipping.fold import scale_shift
 from regrow.shipping.graph import ADDITIONS, NORMS, observed
 from regrow.shipping.layer import FEW, FrozenLayer
-from regrow.shipping.planned import AVERAGE_POOL, CHANNELS, LAYER, MAX_POOL, Planned, Size, Step, fits
+from regrow.shipping.planned import (
+    AVERAGE_POOL,
+    CHANNELS,
+    LAYER,
+    MAX_POOL,
+    Planned,
+    Size,
+    Step,
+    fits,
+    samples_stay_near,
+)
 
 _MOSTLY_DENSE = 0.5
 _KEPT = 8
@@ -68,11 +78,13 @@ class Engine:
                     self._programs[key] = None
             return self._programs[key]
 
-    def _plan(self, shape: torch.Size, dtype: torch.dtype, samples_innermost: bool) -> Planned:
+    def _plan(self, shape: torch.Size, dtype: torch.dtype, many: bool) -> Planned:
         made = _Lowering(self._network, (shape[0], *(shape[1:] or (1, 1))), len(shape) == 1, dtype)
         if not fits(made.sizes):
             raise Unknown
-        return Planned(made.sizes, made.steps, made.flat, dtype, samples_innermost)
+        near = samples_stay_near(made.sizes, dtype)
+        found = None if near or not many else self._programs.get((shape, dtype, False))
+        return found or Planned(made.sizes, made.steps, made.flat, dtype, samples_innermost=many and near)
 
 
 class _Lowering:

@@ -44,10 +44,18 @@ struct Network {
     s.kernel_rows = pick(1, 3), s.kernel_cols = pick(1, 3), s.stride_rows = pick(1, 2), s.stride_cols = pick(1, 3);
     s.dilation_rows = pick(1, 2), s.dilation_cols = pick(1, 2);
     s.pad_top = pool ? 0 : pick(0, 2), s.pad_left = pool ? 0 : pick(0, 2);
+    if (!pool && pick(0, 1))  // the usual one
+      s.kernel_rows = s.kernel_cols = 3, s.stride_rows = s.stride_cols = s.dilation_rows = s.dilation_cols = s.pad_top = s.pad_left = 1;
     const int rows = in.rows + 2 * s.pad_top - s.dilation_rows * (s.kernel_rows - 1) - 1;
     const int cols = in.cols + 2 * s.pad_left - s.dilation_cols * (s.kernel_cols - 1) - 1;
     out = {in.channels, rows / s.stride_rows + 1, cols / s.stride_cols + 1};
     return rows >= 0 && cols >= 0;
+  }
+
+  // Maxima of 2 x 2 pixels, where a layer before takes them itself.
+  void halve(ProgramStep<T>& s, const ProgramTensor& in, ProgramTensor& out) {
+    s.kind = 1, s.kernel_rows = s.kernel_cols = s.stride_rows = s.stride_cols = 2, s.dilation_rows = s.dilation_cols = 1;
+    out = {in.channels, in.rows / 2, in.cols / 2};
   }
 
   void layer(int source, bool whole) {
@@ -75,7 +83,8 @@ struct Network {
     tensors.push_back(many ? ProgramTensor{pick(20, 120), pick(1, 6), pick(1, 12)} : ProgramTensor{pick(1, 6), pick(1, 20), pick(1, 37)});
     const int depth = pick(1, 6);
     for (int i = 0; i < depth; i++) {
-      const int source = pick(0, 3) ? int(tensors.size()) - 1 : pick(0, int(tensors.size()) - 1), kind = pick(0, 5);
+      const bool last = pick(0, 7) > 0, even = tensors.back().rows % 2 == 0 && tensors.back().cols % 2 == 0;
+      const int source = last ? int(tensors.size()) - 1 : pick(0, int(tensors.size()) - 1), kind = last && even && pick(0, 2) == 0 ? 4 : pick(0, 5);
       if (kind < 4) {
         layer(source, kind == 3 && pick(0, 1));
         continue;
@@ -85,6 +94,7 @@ struct Network {
       if (s.kind == 3) s.scale = pick(0, 1) ? draw(size_t(out.channels)) : nullptr, s.bias = pick(0, 1) ? draw(size_t(out.channels)) : nullptr;
       else {
         while (!window(s, tensors[source], out, true)) {}
+        if (tensors[source].rows > 1 && tensors[source].cols > 1 && pick(0, 1)) halve(s, tensors[source], out);
         s.relu = 0;
       }
       tensors.push_back(out);
@@ -146,8 +156,10 @@ void check(const Kernels<T>& kernels, ParallelFor parallel, uint32_t seed) {
   double scale = 1;
   for (int i = 0; i < samples; i++)
     for (double v : answer(n, x + of_x * i)) wanted.push_back(v), scale = std::max(scale, std::abs(v));
+  Traits traits = *kernels.traits;
+  traits.cache_bytes = int64_t(4096) << n.pick(0, 8);  // so that some chains of layers run in strips
   for (bool samples_innermost : {false, true}) {
-    const Program<T> program(*kernels.traits, n.tensors.data(), int(n.tensors.size()), n.steps.data(), int(n.steps.size()), samples_innermost);
+    const Program<T> program(traits, n.tensors.data(), int(n.tensors.size()), n.steps.data(), int(n.steps.size()), samples_innermost);
     for (int time = 0; time < 2; time++) {  // the second time in memory that was used
       std::vector<T> y(of_y * samples, T(7));
       program.run(Runner<T>{kernels, parallel, threads, 1}, x, y.data(), samples);
