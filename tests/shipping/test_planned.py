@@ -9,7 +9,7 @@ from torch.nn import functional
 from regrow import native
 from regrow.execution.kernels.pattern import Geometry
 from regrow.marks import positions
-from regrow.shipping.planned import LAYER, MAX_POOL, Planned, Step, fits, samples_stay_near
+from regrow.shipping.planned import LAYER, MAX_POOL, Planned, Step, fits, samples_pay
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="native kernels not built")
 
@@ -86,11 +86,13 @@ def test_huge_maps_do_not_fit():
     assert not fits([(64, 10_000, 10_000)])
 
 
-def test_lanes_are_samples_where_their_maps_stay_in_the_last_cache():
-    small, large = (64, 32, 32), (64, 112, 112)
-    assert samples_stay_near([small], torch.float32)
-    assert not samples_stay_near([small, large], torch.float32)
-    assert not samples_stay_near([(64, 64, 64)], torch.float64)
+def test_lanes_are_samples_where_maps_stay_near_or_serve_many_weights():
+    small, large, few, many = (64, 32, 32), (64, 112, 112), torch.ones(600), torch.ones(20_000)
+    step = lambda values: Step(LAYER, 0, 1, POINT, values=values)  # noqa: E731
+    assert samples_pay([small, small], [step(few)], torch.float32)
+    assert not samples_pay([large, large], [step(few)], torch.float32)
+    assert samples_pay([large, large], [step(many)], torch.float32)
+    assert not samples_pay([(64, 64, 64)] * 2, [step(few)], torch.float64)
 
 
 @pytest.mark.parametrize("samples_innermost", [False, True])

@@ -318,10 +318,10 @@ void Program<T>::choose_tile(Task<T>& task) const {
   innermost_ > 1 ? choose_sample_tile(task, of_output) : choose_pixel_tile(task, of_output);
 }
 
-// Of input channels, so that each block's `numbers` stay in L1.
+// Of input channels, so that most of each block's `numbers` stay in L1: half as many again measured best.
 template <class T>
 int Program<T>::blocks_for(const Task<T>& task, int64_t numbers) const {
-  const int64_t channels = std::max<int64_t>(1, first_cache_ / (numbers * int64_t(sizeof(T))));
+  const int64_t channels = std::max<int64_t>(1, first_cache_ * 3 / 2 / (numbers * int64_t(sizeof(T))));
   return int((task.in.channels + channels - 1) / channels);
 }
 

@@ -27,7 +27,7 @@ from regrow.shipping.planned import (
     Size,
     Step,
     fits,
-    samples_stay_near,
+    samples_pay,
 )
 
 _MOSTLY_DENSE = 0.5
@@ -82,9 +82,9 @@ class Engine:
         made = _Lowering(self._network, (shape[0], *(shape[1:] or (1, 1))), len(shape) == 1, dtype)
         if not fits(made.sizes):
             raise Unknown
-        near = samples_stay_near(made.sizes, dtype)
-        found = None if near or not many else self._programs.get((shape, dtype, False))
-        return found or Planned(made.sizes, made.steps, made.flat, dtype, samples_innermost=many and near)
+        pay = samples_pay(made.sizes, made.steps, dtype)
+        found = None if pay or not many else self._programs.get((shape, dtype, False))
+        return found or Planned(made.sizes, made.steps, made.flat, dtype, samples_innermost=many and pay)
 
 
 class _Lowering:
