@@ -161,11 +161,12 @@ def test_damaged_candidates_are_refused():
         "second": kept["first"].view(-1, 1),
     }
     for key, tensor in damage.items():
-        wrong = {**state, "parameters": {**state["parameters"], name: {**kept, key: tensor}}}
+        wrong, other = {**state, "parameters": {**state["parameters"], name: {**kept, key: tensor}}}, windowed()
         with pytest.raises(StateError, match="parameters of the saved state"):
-            windowed().handle.load_state_dict(wrong)
+            other.handle.load_state_dict(wrong)
+    other = windowed(candidates=2.0)
     with pytest.raises(StateError, match="window_candidates"):
-        windowed(candidates=2.0).handle.load_state_dict(state)
+        other.handle.load_state_dict(state)
 
 
 def test_masks_from_outside_begin_the_window_anew():

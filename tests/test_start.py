@@ -223,7 +223,8 @@ def test_weights_loaded_before_sparsify_are_not_evaluated_with_the_state_loaded_
     fresh = small_net()
     fresh.load_state_dict(saved[0])
     arguments = {"density": 0.3, "steps": 40, "update_every": 4, "start": "random", "execution": execution}
-    sparse = regrow.sparsify(fresh, sgd(fresh), **arguments)
+    optimizer = sgd(fresh)  # a handle does not keep its own
+    sparse = regrow.sparsify(fresh, optimizer, **arguments)
     sparse.load_state_dict(saved[1])
     for _ in range(2):
         with pytest.raises(StateError, match="are zero that were not when this state was saved"):
@@ -247,12 +248,14 @@ def test_a_detached_model_computes_whatever_it_holds():
 
 
 def test_states_of_other_criteria_costs_and_distributions_are_refused():
+    from regrow.topology import score
+
+    optimizers = []  # a handle does not keep its own
+
     def run(**arguments):
         model = small_net()
-        optimizer = sgd(model)
-        return regrow.sparsify(model, optimizer, density=0.3, steps=40, update_every=4, **arguments)
-
-    from regrow.topology import score
+        optimizers.append(sgd(model))
+        return regrow.sparsify(model, optimizers[-1], density=0.3, steps=40, update_every=4, **arguments)
 
     plain = run().state_dict()
     with pytest.raises(StateError, match="the saved run has prune = "):
