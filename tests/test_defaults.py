@@ -70,11 +70,11 @@ def test_few_steps_need_dense_gradients(name):
 
 
 def test_a_state_from_before_goes_on_by_the_letter_only():
-    _, _, letter = sparse_run(**LETTER)
+    runs = [sparse_run(**LETTER), sparse_run(), sparse_run(**LETTER), sparse_run(**GENTLE)]
+    letter, gentle, like_letter, like_gentle = (handle for _, _, handle in runs)
     state = letter.state_dict()
     assert state["identity"]["options"] == {}  # as it was when the letter was the default
-    _, _, gentle = sparse_run()
     with pytest.raises(StateError, match="options"):
         gentle.load_state_dict(state)
-    sparse_run(**LETTER)[2].load_state_dict(state)
-    sparse_run(**GENTLE)[2].load_state_dict(gentle.state_dict())
+    like_letter.load_state_dict(state)
+    like_gentle.load_state_dict(gentle.state_dict())

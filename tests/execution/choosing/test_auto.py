@@ -206,7 +206,7 @@ def test_another_thread_count_or_machine_warns_and_keeps(monkeypatch):
 
 def test_state_of_older_releases_and_other_executions_load():
     saved = start(None, "masked")[2].state_dict()
-    handle = start(Stopwatch())[2]
+    _, _kept, handle = start(Stopwatch())
     handle.load_state_dict(saved)
     assert handle.switch.auto.pending
     del saved["execution"]
