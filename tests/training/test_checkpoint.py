@@ -5,6 +5,8 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -344,12 +346,47 @@ def test_without_memory_the_checkpoint_is_named(tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-def test_a_full_disk_names_the_checkpoint_and_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, monkeypatch, name):
+    written = checkpoint.write_through
+
     def full(path, content):
+        if path.name != name:
+            return written(path, content)
         path.write_bytes(content[:3])
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(checkpoint, "write_through", full)
-    with pytest.raises(OSError, match=r"cannot be written \(No space left on device\): '.*/step-00000002'"):
+    with pytest.raises(OSError, match=rf"cannot be written \(No space left on device\): '.*/step-00000002/{name}'"):
+        Checkpoints(tmp_path).save(2, {"a": 2})
+    assert not os.listdir(tmp_path)
+
+
+LIMITED = """
+import resource, sys, torch
+from pathlib import Path
+from regrow.training.checkpoint import Checkpoints
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    Checkpoints(Path(sys.argv[1])).save(2, {"step": 2, "w": torch.zeros(int(sys.argv[2])), "text": "x" * int(sys.argv[3])})
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("numbers", "letters", "name"), [(5000, 0, "tensors.safetensors"), (1, 5000, "state.json")])
+def test_a_limit_on_sizes_names_the_file_and_leaves_nothing(tmp_path, numbers, letters, name):
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), str(numbers), str(letters)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"cannot be written \(File too large\): '.*/step-00000002/{name}'", said)
+    assert not os.listdir(tmp_path)
+
+
+def test_where_no_file_is_to_blame_the_checkpoint_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(checkpoint, "sync_directory", refuse)
+    with pytest.raises(OSError, match=r"cannot be written \(Input/output error\): '.*/step-00000002'"):
         Checkpoints(tmp_path).save(2, {"a": 2})
     assert not os.listdir(tmp_path)

@@ -52,6 +52,7 @@ def test_a_full_disk_ends_a_run_with_the_name_of_the_file_and_loses_nothing(kilo
         with pytest.raises(OSError, match=r"disk/run") as caught:
             Run(config, disk / "run").train()
         assert caught.value.errno == errno.ENOSPC
+        assert Path(caught.value.filename).suffix  # a file, not the folder it would be in
         ballast.unlink()
         Run(config, disk / "run").train()
         assert tiny.digests(disk / "run") == tiny.digests(tmp_path / "whole")

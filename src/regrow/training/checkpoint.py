@@ -78,7 +78,8 @@ class Checkpoints:
             self._rotate()
         except OSError as error:
             # The user knows the checkpoint, not what stands beside it.
-            raise OSError(error.errno, f"cannot be written ({error.strerror})", str(target)) from error
+            known = _place(target, error.filename)
+            raise OSError(error.errno, f"cannot be written ({error.strerror})", str(known)) from error
         return target
 
     def _publish(self, target: Path, state: dict[str, Any]) -> None:
@@ -257,6 +258,12 @@ def _write(folder: Path, state: dict[str, Any]) -> None:
     manifest = {"sha256": {name: checksum(content) for name, content in contents.items()}, "torch": torch.__version__}
     write_through(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
     sync_directory(folder)
+
+
+def _place(target: Path, written: str | None) -> Path:
+    """Where a file that could not be written would have come to stand; the checkpoint itself where that is no file of it."""
+    name = Path(written or "").name
+    return target / name if name in (*_FILES, _MANIFEST) else target
 
 
 def _serialised(tensors: dict[str, Tensor]) -> bytes:
