@@ -227,6 +227,14 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (command.returncode, errors) == (141, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+def test_output_onto_a_full_disk_ends_in_one_line():
+    with open("/dev/full", "w") as full:
+        command = subprocess.run([sys.executable, "-m", "regrow", "methods"], stdout=full, stderr=subprocess.PIPE)
+    said = b"regrow methods: the output cannot be written (No space left on device)\n"
+    assert (command.returncode, command.stderr) == (2, said)
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import warnings
@@ -21,6 +22,7 @@ from regrow.errors import RegrowError, RegrowWarning, unknown
 UNREAD = 141
 # torch and its oneDNN have no kind of error of their own for what they cannot allocate on a CPU.
 _NO_MEMORY = ("can't allocate memory", "could not create a primitive")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 COMMANDS: dict[str, str] = {
     "demo": "dense and sparse side by side on handwritten digits, in two minutes",
     "train": "train a network; the same command again resumes",
@@ -102,16 +104,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"regrow {command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads on, as behind `| head`: what is left in buffers must not fail once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # nobody reads on, as behind `| head`
         return UNREAD
     except (RegrowError, OSError, MemoryError, RuntimeError) as error:
         if not _is_users(error):
             raise
         text = str(error) if getattr(error, "lists", False) else " ".join(str(error).split()) or "out of memory"
         text = f"out of memory: {text}" if _lacks_memory(error) else text
+        if isinstance(error, OSError) and error.filename is None:
+            text = f"the output cannot be written ({error.strerror})"
+            _drop_output()
         print(f"regrow {command}: {text}", file=sys.stderr)
         return error.status if isinstance(error, RegrowError) else 2
+
+
+def _drop_output() -> None:
+    """What is left in buffers must not fail once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -140,9 +149,12 @@ def _own_warnings(command: str) -> Iterator[None]:
 
 
 def _is_users(error: Exception) -> bool:
-    """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback."""
+    """Errors of regrow's own making, or of a file that cannot be used, explain themselves; others need their traceback.
+
+    Without a name, a file that is full is the one that standard output goes to.
+    """
     if isinstance(error, OSError):
-        return error.filename is not None
+        return error.filename is not None or error.errno in _FULL
     return isinstance(error, (RegrowError, MemoryError)) or _lacks_memory(error)
 
 
