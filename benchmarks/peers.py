@@ -29,7 +29,7 @@ from regrow.bench.timing import medians
 from regrow.environment import describe
 from regrow.execution import SparsePattern
 from regrow.execution.kernels import passes
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 
 Peer = Callable[[Case], list[nn.Module]]
 

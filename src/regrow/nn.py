@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from regrow import randomness
 from regrow.errors import ConfigurationError
 from regrow.execution.kernels.pattern import SparsePattern
-from regrow.execution.modules.layers import Dense, attach_pattern, geometry_of, sparse_class_of
+from regrow.execution.modules.geometry import Dense, geometry_of
+from regrow.execution.modules.layers import attach_pattern, sparse_class_of
 from regrow.marks import Marks
 from regrow.scope import Rule, Scope, choose
 from regrow.support import Support

@@ -14,7 +14,7 @@ from regrow.cli.main import main
 from regrow.execution import SparsePattern
 from regrow.execution.choosing import measure
 from regrow.execution.kernels import passes
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 from regrow.models.cost import cost
 from tests.execution.automatic import DENSE_WINS, SPARSE_WINS, Stopwatch
 

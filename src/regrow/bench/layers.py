@@ -19,7 +19,7 @@ from regrow.bench.timing import quartiles, samples
 from regrow.execution import SparsePattern
 from regrow.execution.kernels import passes
 from regrow.execution.kernels.layout import to_chwn
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 from regrow.marks import count_of
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regrow import native
 from regrow.execution.kernels.layout import empty_chwn, to_chwn, to_ordinary
 from regrow.execution.kernels.pattern import Geometry, KernelPlan, check_shape, record_of
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 from regrow.marks import positions
 from regrow.shipping.planned import LAYER, Planned, Step, fits
 

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 
 from regrow import native
 from regrow.execution.kernels.pattern import Geometry
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 from regrow.shipping.fold import scale_shift
 from regrow.shipping.graph import ADDITIONS, NORMS, observed
 from regrow.shipping.layer import FEW, FrozenLayer

@@ -8,7 +8,7 @@ from regrow.execution import SparsePattern
 from regrow.execution.kernels import gradient as gradients
 from regrow.execution.kernels.gradient import whole_weight_gradient
 from regrow.execution.kernels.layout import to_chwn
-from regrow.execution.modules.layers import geometry_of
+from regrow.execution.modules.geometry import geometry_of
 
 LAYERS = {
     "few channels": nn.Conv2d(1, 4, 5),

@@ -271,6 +271,32 @@ def test_input_on_another_device_is_an_error(layers):
         model(torch.zeros(2, 4, device="meta"))
 
 
+@pytest.mark.parametrize("storage", ["dense", "compact"])
+@pytest.mark.parametrize(
+    ("make", "shape", "said"),
+    [
+        (
+            lambda: nn.Conv2d(3, 4, 5, padding=1),
+            (2, 3, 2, 9),
+            r"\(2, 3, 2, 9\), expected maps of at least 3 x 3 pixels",
+        ),
+        (lambda: nn.Conv2d(3, 4, (1, 5)), (3, 9, 4), r"\(1, 3, 9, 4\), expected maps of at least 1 x 5 pixels"),
+        (lambda: nn.Conv1d(3, 4, 3, dilation=3), (2, 3, 6), r"\(2, 3, 1, 6\), expected maps of at least 1 x 7 pixels"),
+        (
+            lambda: nn.Conv2d(3, 4, 3, padding=2),
+            (2, 3, 0, 4),
+            r"\(2, 3, 0, 4\), expected maps of at least 1 x 1 pixels",
+        ),
+    ],
+)
+def test_maps_on_which_the_kernel_does_not_fit_are_refused_by_the_layers_name(make, shape, said, storage):
+    model = nn.Sequential(nn.Identity(), make())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    regrow.sparsify(model, optimizer, "static", density=0.5, execution="sparse", storage=storage)
+    with pytest.raises(ValueError, match=f"layer 1: input has shape {said}"):
+        model(torch.randn(shape))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_traced_model_is_an_ordinary_program(grad):

@@ -65,20 +65,28 @@ class Geometry:
         if min(positive) < 1 or min(self.padding) < 0 or max(*positive, *self.padding) >= 2**31:
             raise ValueError(f"kernel, stride, dilation and groups are positive, padding is not negative: got {self}")
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns that the kernel spans."""
+        return self.dilation[0] * (self.kernel[0] - 1) + 1, self.dilation[1] * (self.kernel[1] - 1) + 1
+
+    @property
+    def smallest(self) -> tuple[int, int]:
+        """The smallest input maps on which the kernel fits."""
+        top, left, bottom, right = self.padding
+        return max(1, self.extent[0] - top - bottom), max(1, self.extent[1] - left - right)
+
     def output_size(self, rows: int, cols: int) -> tuple[int, int]:
         """Output map size for an input map; raises ValueError where the kernel does not fit."""
-        if rows < 1 or cols < 1:
-            raise ValueError(f"maps of {rows} x {cols} have no pixels")
+        least = self.smallest
+        if rows < least[0] or cols < least[1]:
+            raise ValueError(
+                f"kernel {self.kernel} with dilation {self.dilation} needs maps of at least {least[0]} x {least[1]} pixels, "
+                f"got {rows} x {cols}"
+            )
         top, left, bottom, right = self.padding
-        sizes = []
-        for size, pad, axis in ((rows, top + bottom, 0), (cols, left + right, 1)):
-            room = size + pad - self.dilation[axis] * (self.kernel[axis] - 1) - 1
-            if room < 0:
-                raise ValueError(
-                    f"kernel {self.kernel} with dilation {self.dilation} is larger than the padded input {size + pad}"
-                )
-            sizes.append(room // self.stride[axis] + 1)
-        return sizes[0], sizes[1]
+        spare = rows + top + bottom - self.extent[0], cols + left + right - self.extent[1]
+        return spare[0] // self.stride[0] + 1, spare[1] // self.stride[1] + 1
 
     def as_numbers(self) -> list[int]:
         """The fields in a row: how torch operators are given them."""

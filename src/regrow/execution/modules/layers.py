@@ -20,11 +20,12 @@ from regrow.execution.kernels import ops  # noqa: F401  (registers the operators
 from regrow.execution.kernels.compact import CompactFunction, Witness
 from regrow.execution.kernels.gradient import GradientBuffer, SparseFunction
 from regrow.execution.kernels.inputs_first import InputsFirstFunction
-from regrow.execution.kernels.pattern import Geometry, SparsePattern
+from regrow.execution.kernels.pattern import SparsePattern
 from regrow.execution.modules import compact
 from regrow.execution.modules.compact import CompactLayer, Lent
+from regrow.execution.modules.geometry import Dense, geometry_of
 from regrow.marks import among, placed
-from regrow.scope import inputs_first, is_inputs_first
+from regrow.scope import inputs_first
 from regrow.support import Support
 from regrow.vectors import resize, still
 
@@ -121,7 +122,6 @@ class _SparseInputsFirst(_SparseLayer):
         return y.reshape(*x.shape[:-1], outputs)
 
 
-Dense = nn.Linear | nn.Conv1d | nn.Conv2d
 _SPARSE_CLASS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv1d: SparseConv1d, nn.Conv2d: SparseConv2d}
 _DERIVED: dict[type, type] = {}
 # Computes as nn.Linear, but for torch.jit.script.
@@ -187,20 +187,6 @@ def unsupported(module: nn.Module) -> str | None:
     if "weight" not in module._parameters:
         return "its weight is computed (weight norm or another hook), not a plain parameter"
     return None
-
-
-def geometry_of(module: Dense) -> Geometry:
-    """The geometry of a layer; one-dimensional layers get a first axis of size one."""
-    if isinstance(module, nn.Linear) or is_inputs_first(module):
-        return Geometry()
-    lift = (lambda pair, unit: (unit, *pair)) if isinstance(module, nn.Conv1d) else (lambda pair, unit: tuple(pair))
-    kernel, stride, dilation = (lift(pair, 1) for pair in (module.kernel_size, module.stride, module.dilation))
-    if module.padding == "same":
-        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        padding = (total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2)
-    else:
-        padding = (0, 0, 0, 0) if module.padding == "valid" else (*lift(module.padding, 0), *lift(module.padding, 0))
-    return Geometry(kernel, stride, padding, dilation, module.groups)
 
 
 class Owner(Protocol):
@@ -290,6 +276,9 @@ class Execution:
         channels = self.pattern.out_channels if self._inputs_first else self.pattern.in_channels
         if x.shape[1] != channels:
             raise self.misshaped(x, f"{channels} channels in dimension 1")
+        rows, cols = self.pattern.geometry.smallest
+        if x.dim() == 4 and (x.shape[2] < rows or x.shape[3] < cols):
+            raise self.misshaped(x, f"maps of at least {rows} x {cols} pixels, for its kernel to fit")
         if self.pattern.support.is_compact:
             # At the first use: whoever never stores compactly need not wait for all of torch.compile to be imported.
             from regrow.execution.kernels.uncompiled import eagerly
