@@ -47,7 +47,8 @@ class KeepMasks(TrainerCallback):
         file = _file(args, state)
         if not file.is_file():
             raise StateError(
-                f"{file} is missing: the checkpoint was written without KeepMasks. Start anew from its weights, with start='zeros'"
+                f"{file} is missing: the checkpoint was written without KeepMasks, or lies elsewhere. Resume from checkpoints in "
+                "output_dir; without that file, start anew from the weights, with start='zeros'"
             )
         self.handle.load_state_dict(torch.load(file, weights_only=True))
 
