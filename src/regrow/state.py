@@ -198,9 +198,7 @@ def refuse_lost(handle: Handle) -> None:
 def _check(handle: Handle, state: dict[str, Any]) -> None:
     missing = _KEYS - set(state) if isinstance(state, dict) else _KEYS
     if missing:
-        raise StateError(
-            f"this is not a handle's state: {', '.join(sorted(missing))} missing; save handle.state_dict()"
-        )
+        raise StateError(f"this is not a handle's state: {_some(sorted(missing))} missing; save handle.state_dict()")
     if type(state["version"]) is not int or state["version"] != VERSION:
         raise StateError(
             f"state of format {state['version']} cannot be read by this release, which reads format {VERSION}"
@@ -211,7 +209,8 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
         raise StateError(f"the saved state does not say its {min(lost)}: it is damaged, take an older one")
     if (key := difference(own_run, saved_run)) is not None:
         raise StateError(
-            f"the saved run has {key} = {saved_run[key]!r}, this one {own_run[key]!r}: sparsify with the same arguments before loading"
+            f"the saved run has {key} = {saved_run[key]!r}, this one {own_run[key]!r}: sparsify with the same arguments before loading; or "
+            "begin another run from its weights: load them alone, then sparsify with start='zeros' (for a lower density 'magnitude')"
         )
     if (saved_as := state.get("storage", "dense")) != handle.settings.storage:
         raise StateError(
@@ -245,6 +244,11 @@ def _check(handle: Handle, state: dict[str, Any]) -> None:
             )
     check_sizes(handle, state)
     handle.trained.check(state.get("side"), bool(state.get("finished")))
+
+
+def _some(names: list[str]) -> str:
+    """Names of what is missing: a few say enough of a file that is something else."""
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _check_costs(handle: Handle, state: dict[str, Any]) -> None:

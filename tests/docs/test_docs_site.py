@@ -123,8 +123,12 @@ def test_the_first_hour_runs_as_printed(place):
 
 def test_after_training_runs_as_printed(place):
     assert main(["train", "demo", "--max-steps", "3", "--out", "run", "--threads", "1"]) == 0
+    text = (DOCS / "after_training.md").read_text()
+    for line in re.findall(r"\| `regrow (.*?)` \|", text):
+        assert main(line.replace("RUN", "run").split()) == 0
+    assert (place / "LONGER" / "result.json").is_file()
     namespace = {"regrow": regrow, "torch": torch, "run": place / "run"}
-    for code in snippets((DOCS / "after_training.md").read_text()):
+    for code in snippets(text):
         exec(compile(code, "after_training.md", "exec"), namespace)
     assert namespace["stored"].step == 3
     assert namespace["written"] == (place / "model.safetensors").stat().st_size

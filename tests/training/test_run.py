@@ -122,7 +122,9 @@ def test_another_configuration_is_refused_and_leaves_the_folder_alone(data, tmp_
     config = tiny.config(data, epochs=1)
     Run(config, tmp_path).train()
     before = tiny.digests(tmp_path)
-    with pytest.raises(StateError, match=r"another configuration \(seed = 0, not 1\).*--out"):
+    with pytest.raises(
+        StateError, match=r"another configuration \(seed = 0, not 1\).*--out .*--weights .* --start zeros"
+    ):
         Run(replace(config, seed=1), tmp_path)
     assert tiny.digests(tmp_path) == before
 

@@ -40,7 +40,8 @@ def refuse_others(folder: Path, config: Config, checkpoints: Checkpoints) -> Non
 def other_configuration(folder: Path, difference: str = "") -> StateError:
     """What to say of a folder with another run in it."""
     return StateError(
-        f"{folder} holds a run with another configuration{difference}: choose another folder with --out, or delete it"
+        f"{folder} holds a run with another configuration{difference}: choose another folder with --out (and --weights {folder} --start "
+        "zeros to go on from its weights), or delete it"
     )
 
 
