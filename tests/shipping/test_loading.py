@@ -83,6 +83,53 @@ def test_own_class_only_with_permission_or_given(tmp_path):
         regrow.load(tmp_path / "a", model=Net(6))
 
 
+@pytest.mark.parametrize(
+    ("architecture", "options", "message"),
+    [
+        ("lenet301", {}, "did you mean 'lenet300'"),
+        (PATH, {}, "give its class as architecture"),
+        (Net, {"widht": 4}, "do not build this network .*widht"),
+        (Net, {"width": 5}, r"do not build this network .*first.weight has shape \(4, 6\)"),
+        ("lenet300", {}, "do not build this network .*is only in the"),
+        (Net(), {}, "the name of a model or a class of networks, got a Net"),
+        (dict, {}, "got a type"),
+    ],
+)
+def test_an_architecture_that_builds_no_such_network_is_refused_when_saving(tmp_path, architecture, options, message):
+    model = Net(4)
+    with pytest.raises(ConfigurationError, match=message):
+        regrow.save(tmp_path / "a", model, masks_of(model, 0.5), architecture=architecture, options=options)
+    assert not (tmp_path / "a").exists()
+
+
+class Counted(Net):
+    def __init__(self):
+        super().__init__(int(torch.full((), 4.0)))
+
+
+def test_saving_draws_no_random_number_and_takes_networks_that_need_memory(tmp_path):
+    before = torch.random.get_rng_state()
+    for kind in (Net, Counted):
+        model = kind()
+        masks = masks_of(model, 0.5)
+        torch.random.set_rng_state(before)
+        regrow.save(tmp_path / "a", model, masks, architecture=kind)
+        assert torch.equal(torch.random.get_rng_state(), before)
+    assert regrow.load(tmp_path / "a", dense=True, model=Counted()).first.out_features == 4
+
+
+def test_load_says_what_is_wrong_with_its_arguments(tmp_path):
+    model = Net()
+    regrow.save(tmp_path / "a", model, masks_of(model, 0.5), architecture=Net)
+    with pytest.raises(ConfigurationError, match="got the class, not a network of it"):
+        regrow.load(tmp_path / "a", model=Net)
+    with pytest.raises(ConfigurationError, match="must be a network, got str"):
+        regrow.load(tmp_path / "a", model="lenet300")
+    assert isinstance(regrow.load(tmp_path / "a", allow=PATH), Frozen)
+    with pytest.raises(ConfigurationError, match="was not imported"):
+        regrow.load(tmp_path / "a", allow=f"{PATH}work")
+
+
 def test_without_architecture_the_network_must_be_given(tmp_path):
     model = Net()
     regrow.save(tmp_path / "a", model, masks_of(model, 0.5))
@@ -187,6 +234,14 @@ def test_infer_errors_are_one_line(run, tmp_path, capsys):
     assert main(["infer", str(path), "--batch", "0"]) == 2
     assert "--batch must be" in capsys.readouterr().err
     assert main(["infer", str(tmp_path / "none")]) == 2
+    regrow.save(path, model, masks_of(model, 0.5), architecture=Net)
+    capsys.readouterr()
+    assert main(["infer", str(path), "--data", str(run.data)]) == 2
+    assert f"on the command line --allow {PATH};" in capsys.readouterr().err
+    assert main(["infer", str(run.folder)]) == 2
+    assert (
+        f"is a folder: write the run's network to a file first, regrow export {run.folder}" in capsys.readouterr().err
+    )
 
 
 def test_weights_outside_the_masks_are_refused(run, tmp_path, capsys):

@@ -9,6 +9,7 @@ declare, timm models a short list of harmless ones, and a class is imported only
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,10 +17,41 @@ import torch
 from torch import Tensor, nn
 
 from regrow import models
-from regrow.errors import ConfigurationError, RegrowError, StateError
-from regrow.models.registry import TIMM_PREFIX
+from regrow.errors import ConfigurationError, MissingPackageError, RegrowError, StateError
+from regrow.models.registry import TIMM_PREFIX, UnknownModelError
 
 _TIMM_OPTIONS = ("num_classes", "input_shape", "in_chans", "drop_rate", "drop_path_rate", "global_pool", "img_size")
+
+
+def entry_of(architecture: object, options: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The description of a network with this state, which it must build again.
+
+    Raises:
+        ConfigurationError: it is neither a name nor a class, or builds nothing, or another network.
+    """
+    if isinstance(architecture, str):
+        entry, make = registry_entry(architecture, options), partial(models.create, architecture, **options)
+    elif isinstance(architecture, type) and issubclass(architecture, nn.Module):
+        entry, make = class_entry(architecture, options), partial(architecture, **options)
+    else:
+        kind = type(architecture).__name__
+        raise ConfigurationError(f"architecture must be the name of a model or a class of networks, got a {kind}")
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            built = make()
+        _compare(built, state)
+    except UnknownModelError as error:
+        raise ConfigurationError(f"{error} For a network of your own give its class as architecture") from error
+    except MissingPackageError:
+        pass  # who loads the file may have it
+    except (ConfigurationError, StateError, TypeError) as error:
+        raise ConfigurationError(
+            f"architecture and options do not build this network ({error}): correct them, or leave both out and pass the network when "
+            "you load"
+        ) from error
+    except Exception:
+        pass  # not every network can be laid out without memory: whoever loads it passes it then
+    return entry
 
 
 def registry_entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +90,18 @@ def build(architecture: Mapping[str, Any] | None, allow: Collection[str] = ()) -
 
 def fill(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     """Give a network (also one on the meta device) a file's tensors; shapes are compared before anything changes."""
+    _compare(model, state)
+    model.load_state_dict(dict(state), assign=True)
+    if left := [name for name, buffer in model.named_buffers() if buffer.is_meta]:
+        raise StateError(
+            f"buffer {left[0]} is not part of the network's state: build the network yourself, load(path, model=...)"
+        )
+    return model.requires_grad_(False).eval()
+
+
+def _compare(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     own = model.state_dict()
-    names = sorted(set(own) ^ set(state))
-    if names:
+    if names := sorted(set(own) ^ set(state)):
         holder = "file" if names[0] in state else "network"
         raise StateError(f"tensor {names[0]} is only in the {holder}: the file is of another network")
     for name, tensor in state.items():
@@ -68,12 +109,6 @@ def fill(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
             raise StateError(
                 f"tensor {name} has shape {tuple(tensor.shape)} in the file, {tuple(own[name].shape)} in the network"
             )
-    model.load_state_dict(dict(state), assign=True)
-    if left := [name for name, buffer in model.named_buffers() if buffer.is_meta]:
-        raise StateError(
-            f"buffer {left[0]} is not part of the network's state: build the network yourself, load(path, model=...)"
-        )
-    return model.requires_grad_(False).eval()
 
 
 def _registry_builder(architecture: Mapping[str, Any]) -> Callable[[], nn.Module]:
@@ -95,8 +130,8 @@ def _class_builder(architecture: Mapping[str, Any], allow: Collection[str]) -> C
         raise StateError("the file's description of its architecture is not readable")
     if path not in allow:
         raise ConfigurationError(
-            f"the file is of the class {path}, which was not imported: if you trust that module, load(path, "
-            f"allow=[{path!r}]); or build the network yourself, load(path, model=...)"
+            f"the file is of the class {path}, which was not imported: if you trust that module, load(path, allow=[{path!r}]), on the "
+            f"command line --allow {path}; or build the network yourself, load(path, model=...)"
         )
     module, _, name = path.partition(":")
     try:
@@ -104,7 +139,10 @@ def _class_builder(architecture: Mapping[str, Any], allow: Collection[str]) -> C
         for part in name.split("."):
             kind = getattr(kind, part)
     except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"the file's class {path} cannot be imported: {error}") from error
+        raise ConfigurationError(
+            f"the file's class {path} cannot be imported ({error}): put the folder of that module on PYTHONPATH, or build the network "
+            "yourself, load(path, model=...)"
+        ) from error
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ConfigurationError(f"{path} is not a class of networks")
     return lambda: kind(**arguments)

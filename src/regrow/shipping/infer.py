@@ -27,6 +27,11 @@ def infer(options: argparse.Namespace) -> str:
     """Two lines: accuracy, then times of calls."""
     if options.batch < 1:
         raise ConfigurationError(f"--batch must be at least 1, got {options.batch}")
+    if options.model.is_dir():
+        raise ConfigurationError(
+            f"{options.model} is a folder: write the run's network to a file first, regrow export {options.model} --to "
+            f"{options.model.name}.safetensors"
+        )
     if not options.model.is_file():
         raise ConfigurationError(
             f"{options.model}: no such file; write one with regrow export RUN --to {options.model.stem}.safetensors"

@@ -37,7 +37,7 @@ def save(
         model: the trained network, or its handle.
         masks: of its sparse weights by parameter name; a handle brings its own.
         architecture: how to build it again: a name of regrow's registry, `timm:NAME`, or its class; None: whoever loads it passes it.
-        options: of that name, or keyword arguments of that class; plain values.
+        options: of that name, or keyword arguments of that class; plain values. What does not build this network is refused.
         values: `float32`, `bfloat16` or `float16`, for matrices.
         about: more facts, plain values; `input_shape` (one sample) lets more be folded when the file is loaded.
     """
@@ -48,16 +48,13 @@ def save(
         raise ConfigurationError(
             "save needs the masks of the model's sparse weights, or its handle in place of the model"
         )
-    entry = None
-    if isinstance(architecture, str):
-        entry = architectures.registry_entry(architecture, options or {})
-    elif architecture is not None:
-        entry = architectures.class_entry(architecture, options or {})
-    return file.write(Path(path), file.store(unwrap(model).state_dict(), masks, entry, about, values))
+    state = unwrap(model).state_dict()
+    entry = None if architecture is None else architectures.entry_of(architecture, options or {}, state)
+    return file.write(Path(path), file.store(state, masks, entry, about, values))
 
 
 def load(
-    path: str | Path, dense: bool = False, *, model: nn.Module | None = None, allow: Collection[str] = ()
+    path: str | Path, dense: bool = False, *, model: nn.Module | None = None, allow: str | Collection[str] = ()
 ) -> nn.Module:
     """The network of a sparse file: for inference on sparse kernels, or (``dense``) as the ordinary model it was.
 
@@ -69,7 +66,12 @@ def load(
 
     Raises:
         StateError: the file is damaged, inconsistent, or of another network; nothing of it was used.
+        ConfigurationError: the file names a class that is not allowed, or cannot be imported; or ``model`` is no network.
     """
+    if model is not None and not isinstance(model, nn.Module):
+        given = "the class, not a network of it" if isinstance(model, type) else type(model).__name__
+        raise ConfigurationError(f"model must be a network, got {given}")
+    allow = (allow,) if isinstance(allow, str) else allow
     stored = file.read(Path(path))
     network = architectures.build(stored.architecture, allow) if model is None else plain_copy(model)
     state, masks = stored.state_dict()
