@@ -165,16 +165,16 @@ def test_ambiguous_leaf_lists_the_paths():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epochs": "three"}, "epochs must be int, got 'three'"),
-        ({"epochs": True}, "epochs must be int, got True"),
-        ({"epochs": 1.5}, "epochs must be int, got 1.5"),
+        ({"epochs": "three"}, "epochs must be a whole number, got 'three'"),
+        ({"epochs": True}, "epochs must be a whole number, got True"),
+        ({"epochs": 1.5}, "epochs must be a whole number, got 1.5"),
         ({"compile": 1}, "compile must be true or false, got 1"),
-        ({"optimizer": {"lr": "0.1"}}, "optimizer.lr must be float, got '0.1'"),
+        ({"optimizer": {"lr": "0.1"}}, "optimizer.lr must be a number, got '0.1'"),
         ({"schedule": {"epochs": 3}}, "schedule.epochs must be a list, got 3"),
-        ({"schedule": {"epochs": ["x"]}}, "schedule.epochs must be float, got 'x'"),
+        ({"schedule": {"epochs": ["x"]}}, "schedule.epochs must be a number, got 'x'"),
         ({"sparse": 0.1}, "sparse is a section"),
         ({"sparse": {"options": 3}}, "sparse.options must be dict, got 3"),
-        ({"model": 5}, "model must be str, got 5"),
+        ({"model": 5}, "model must be text, got 5"),
     ],
 )
 def test_wrong_types_name_key_and_value(values, message):
@@ -182,7 +182,7 @@ def test_wrong_types_name_key_and_value(values, message):
 
 
 def test_an_override_with_a_wrong_type_is_an_error():
-    assert "epochs must be int, got 'many'" in error(override, Config(), {"epochs": "many"})
+    assert "epochs must be a whole number, got 'many'" in error(override, Config(), {"epochs": "many"})
 
 
 @pytest.mark.parametrize("path", CHOICES)

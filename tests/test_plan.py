@@ -108,6 +108,7 @@ def test_counting_leaves_modes_and_statistics_alone():
 def test_without_an_example_there_are_no_macs():
     _, handle, _ = table()
     assert all(row.macs is None for row in handle.plan())
+    assert "MACs" not in str(handle.plan())
 
 
 def test_text_of_the_table():

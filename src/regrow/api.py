@@ -226,6 +226,10 @@ def _check_cover(decisions: Sequence[Decision]) -> None:
 
 
 def _check_numbers(density: float | None, tolerance: float, seed: int, **counts: int | None) -> None:
+    if isinstance(density, Mapping):
+        raise ConfigurationError(
+            f"density is one number, of all sparse layers; for each its own say distribution={density!r} beside it"
+        )
     if density is not None and not (_is_number(density, Real) and 0 < density <= 1):
         raise ConfigurationError(f"density must lie in (0, 1], got {density!r}: 0.05 keeps 5% of the weights")
     if not _is_number(seed, Integral):

@@ -345,11 +345,14 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
     if float in wanted:
         refuse_percentage(path, value)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-        names = " or ".join("true or false" if w is bool else w.__name__ for w in wanted)
-        raise ConfigurationError(f"{path} must be {names}, got {value!r}")
+        names = " or ".join(_KINDS.get(w, w.__name__) for w in wanted)
+        several = isinstance(value, str) and "," in value and not {str, bool} & set(wanted)
+        advice = "; for several values say regrow sweep --grid KEY=A,B" if several else ""
+        raise ConfigurationError(f"{path} must be {names}, got {value!r}{advice}")
     return value
 
 
+_KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "text"}
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

@@ -81,8 +81,10 @@ class ExecutionWarning(RegrowWarning):
     """Layers are computed otherwise than measurements would have it, or measurements are lost."""
 
 
-def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationError:
+def unknown(what: str, given: object, valid: Iterable[str], of: str = "") -> ConfigurationError:
     """Build the error for an unknown name, with the nearest valid one; all of them where none is near, or they are few.
+
+    ``of`` says whose name it would be.
 
     Example:
         >>> str(unknown("method", "rigel", ["rigl", "set"]))
@@ -91,13 +93,14 @@ def unknown(what: str, given: object, valid: Iterable[str]) -> ConfigurationErro
         "unknown method 'adam'. Valid: rigl, set"
     """
     options = sorted(set(valid))
+    name = f"unknown {what} {given!r}{of and f' of {of}'}"
     if not options:
-        return ConfigurationError(f"unknown {what} {given!r}: there is none to choose from")
+        return ConfigurationError(f"{name}: there is none to choose from")
     near = nearest(str(given), options)
     if near is None:
-        return ConfigurationError(f"unknown {what} {given!r}. Valid: {', '.join(options)}")
+        return ConfigurationError(f"{name}. Valid: {', '.join(options)}")
     listed = f" Valid: {', '.join(options)}" if len(options) <= _LISTED else ""
-    return ConfigurationError(f"unknown {what} {given!r}: did you mean {near!r}?{listed}")
+    return ConfigurationError(f"{name}: did you mean {near!r}?{listed}")
 
 
 def nearest(given: str, options: Iterable[str]) -> str | None:

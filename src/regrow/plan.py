@@ -80,15 +80,16 @@ class Plan:
             pad_edge=False,
             show_edge=False,
         )
+        counted = ["MACs"] if any(r.macs is not None for r in self.rows) else []
         priced = [PRICE] if any(r.cost is not None for r in self.rows) else []
-        for column in ("layer", "shape", "", "density", "non-zeros", "MACs", *priced):
+        for column in ("layer", "shape", "", "density", "non-zeros", *counted, *priced):
             whole = column not in ("layer", "")
             table.add_column(column, justify="right" if whole else "left", no_wrap=whole, overflow="fold")
         for r in self.weights():
-            macs = "" if r.macs is None else f"{r.macs:,}"
+            macs = ["" if r.macs is None else f"{r.macs:,}"] if counted else []
             shape, status = "x".join(map(str, r.shape)), "sparse" if r.sparse else "dense"
             price = [nanoseconds(r.cost)] if priced else []
-            table.add_row(escape(r.layer), shape, status, f"{r.density:.2%}", f"{r.nonzeros:,}", macs, *price)
+            table.add_row(escape(r.layer), shape, status, f"{r.density:.2%}", f"{r.nonzeros:,}", *macs, *price)
         return table
 
     def weights(self) -> list[Row]:

@@ -185,7 +185,7 @@ def test_methods(capsys):
     assert main(["methods", "rigl"]) == 0
     output = capsys.readouterr().out
     assert "sparse-momentum" in output
-    assert "rigl(" in output
+    assert "rigl(prune_rate=0.3, stop=0.75)\n" in output
 
 
 def test_data(capsys, tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def test_results_apart_and_tables_only(tmp_path, fake, capsys):
         (["mnist-compresion"], "did you mean 'mnist-compression'"),
         (["ablation", "--density", "five"], "takes shares such as"),
         (["ablation", "--seeds", "x"], "seeds are a count"),
-        (["ablation", "--model", "lenet"], "unknown model of ablation"),
+        (["ablation", "--model", "lenet"], "unknown model 'lenet' of ablation"),
     ],
 )
 def test_mistakes_are_one_line(fake, capsys, arguments, message):

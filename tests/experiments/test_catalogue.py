@@ -196,7 +196,7 @@ class TestNarrowing:
         with pytest.raises(ConfigurationError, match=r"no density 0.5; it has 0\.01, "):
             find("mnist-compression").chosen("lenet300", [0.5], None)
         with pytest.raises(
-            ConfigurationError, match=r"unknown setting of ablation 'none random': did you mean 'none / random'"
+            ConfigurationError, match=r"unknown setting 'none random' of ablation: did you mean 'none / random'"
         ):
             find("ablation").chosen(settings=["none random"])
 

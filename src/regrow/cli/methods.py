@@ -24,5 +24,6 @@ def run(options: argparse.Namespace) -> int:
     import inspect
 
     factory = METHODS[options.name]
-    print(f"{options.name}{inspect.signature(factory)}\n\n{inspect.getdoc(factory)}")
+    given = (option.replace(annotation=option.empty) for option in inspect.signature(factory).parameters.values())
+    print(f"{options.name}({', '.join(map(str, given))})\n\n{inspect.getdoc(factory)}")
     return 0

@@ -66,7 +66,7 @@ class Experiment:
         if model is not None:
             models = sorted({cell.model for cell in cells})
             if model not in models:
-                raise unknown(f"model of {self.name}", model, models)
+                raise unknown("model", model, models, of=self.name)
             cells = [cell for cell in cells if cell.model == model]
         wanted = self._at(densities, self._labelled(settings, cells))
         cells = [cell for cell in cells if cell in wanted or any(self.compares(chosen, cell) for chosen in wanted)]
@@ -80,7 +80,7 @@ class Experiment:
             return cells
         for setting in settings:
             if not any(cell.label.startswith(setting) for cell in cells):
-                raise unknown(f"setting of {self.name}", setting, dict.fromkeys(cell.label for cell in cells))
+                raise unknown("setting", setting, dict.fromkeys(cell.label for cell in cells), of=self.name)
         return [cell for cell in cells if cell.label.startswith(tuple(settings))]
 
     def _at(self, densities: Sequence[float] | None, cells: list[Cell]) -> list[Cell]:

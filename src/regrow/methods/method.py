@@ -259,7 +259,7 @@ def build(method: str | Method, options: dict[str, Any]) -> Method:
         if option in ways and option not in valid:
             raise ConfigurationError(f"{option!r} is no option of method {method!r}: say {ways[option]}")
         if option not in valid:
-            raise unknown(f"option of method {method!r}", option, [*valid, *ways, *_all_arguments()])
+            raise unknown("option", option, [*valid, *ways, *_all_arguments()], of=f"method {method!r}")
     return factory(**options)
 
 

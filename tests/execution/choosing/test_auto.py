@@ -42,7 +42,14 @@ def test_dense_wins_everywhere():
     train(model, optimizer, 2)
     assert sparse_layers(handle) == set()
     assert [type(module) for module in model] == [type(module) for module in net()]
-    assert all("dense is faster" in row.reason for row in handle.explain())
+    assert all(row.reason == "dense is faster, no break-even" for row in handle.explain())
+
+
+def test_one_layer_is_no_plural():
+    one, two = frozenset("a"), frozenset("ab")
+    assert automatic._judged({"masked": two, "predicted": one}, [{"masked": 2.0, "predicted": 1.0}])[1].endswith(
+        "1 sparse layer"
+    )
 
 
 def test_a_dear_conversion_keeps_a_single_layer_dense(tmp_path, monkeypatch):

@@ -155,6 +155,7 @@ def test_weight_shared_by_two_calls():
 
 def test_unsupported_layers_say_why():
     assert "does not compute as" in unsupported(nn.ConvTranspose2d(2, 2, 3))
+    assert "never calls it" in unsupported(nn.MultiheadAttention(4, 2).out_proj)
     assert "padding_mode" in unsupported(nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"))
     assert "bfloat16" in unsupported(nn.Linear(2, 2, dtype=torch.bfloat16))
     assert "its weight is computed" in unsupported(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))

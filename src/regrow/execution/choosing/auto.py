@@ -242,6 +242,6 @@ def _judged(assignments: Mapping[str, frozenset[str]], rounds: list[dict[str, fl
     """The fastest assignment, if it wins in every round."""
     best = min(set(assignments) - {"masked"}, key=lambda name: rounds[-1][name])
     wins = all(ms[best] <= MARGIN * ms["masked"] for ms in rounds)
-    count = len(assignments[best])
-    verdict = f"whole model: {rounds[-1]['masked']:.1f} ms masked, {rounds[-1][best]:.1f} ms with {count} sparse layers"
+    layers = "1 sparse layer" if len(assignments[best]) == 1 else f"{len(assignments[best])} sparse layers"
+    verdict = f"whole model: {rounds[-1]['masked']:.1f} ms masked, {rounds[-1][best]:.1f} ms with {layers}"
     return (assignments[best], verdict) if wins else (frozenset(), f"{verdict}, which does not win")

@@ -27,7 +27,8 @@ def _reason(verdict: Verdict | None, name: str, times: ModuleTimes | None, pendi
         return "not measured yet: the first training step runs masked" if pending else "nothing to choose"
     if times is None or times.chwn is None or times.break_even is None:
         return "was not used in the step that was measured" if verdict.times else verdict.reason
-    faster, even = times.chwn < times.ordinary, f"break-even {times.break_even:.1%}"
+    faster = times.chwn < times.ordinary
+    even = f"break-even {times.break_even:.1%}" if times.break_even > 0 else "no break-even"
     if name in verdict.sparse:
         return f"sparse is faster, {even}" if faster else f"saves converting layouts, {even}"
     if name in verdict.predicted and not verdict.sparse:

@@ -137,13 +137,8 @@ def sparse_class_of(kind: type) -> type | None:
     base = next((base for base in _SPARSE_CLASS if issubclass(kind, base)), inputs_first(kind))
     if base is None or kind in _NEVER_CALLED:
         return None
-    alike = f"{kind.__module__}.{kind.__qualname__}" in _ALIKE
-    own = [
-        name
-        for name in ("forward", "_conv_forward", "__call__")
-        if getattr(kind, name, 0) is not getattr(base, name, 0)
-    ]
-    if own and not alike:
+    own = any(getattr(kind, name, 0) is not getattr(base, name, 0) for name in ("forward", "_conv_forward", "__call__"))
+    if own and f"{kind.__module__}.{kind.__qualname__}" not in _ALIKE:
         return None
     if kind not in _DERIVED:
         mixin = _SPARSE_CLASS.get(base, _SparseInputsFirst)
@@ -172,8 +167,10 @@ def unsupported(module: nn.Module) -> str | None:
     """Why a module cannot run on the sparse kernels, or None if it can."""
     if not native.available():
         return "the native kernels are not built (no C++17 compiler at installation)"
-    if sparse_class_of(type(module)) is None:
-        kind = type(module)
+    kind = type(module)
+    if kind in _NEVER_CALLED:
+        return "attention reads its weight and never calls it"
+    if sparse_class_of(kind) is None:
         return f"{kind.__module__}.{kind.__qualname__} does not compute as nn.Linear, nn.Conv1d or nn.Conv2d"
     weight = module.weight
     if weight.device.type != "cpu":
