@@ -166,7 +166,7 @@ def _begun(handle: Handle, costs: Any, calibration: Any, execution: str, native_
         if not any(sparse.is_compact for sparse in handle.parameters):
             warn_of_trained(handle.model, handle.optimizer, handle.network.layers, handle.settings)
         handle.network.costs = _costs(handle.method, costs, handle)
-        agree(handle.network.ranks, _arguments(handle, execution, native_step))
+        agree(handle.network.ranks, _common_to_ranks(handle, execution, native_step))
         handle.initialise(calibration)
         handle.execute(execution, native_step)
         if handle.settings.storage == "compact":
@@ -206,7 +206,7 @@ def _check_together(
         settings.method.fits(unwrap(model), layers)
 
 
-def _arguments(handle: Handle, execution: str, native_step: bool) -> dict[str, Any]:
+def _common_to_ranks(handle: Handle, execution: str, native_step: bool) -> dict[str, Any]:
     """What ranks must have in common: all that decides the run, the layers, and how they are computed."""
     shapes = {layer.name: tuple(layer.shape) for layer in handle.network.layers}
     how = {"start": handle.settings.start, "execution": execution, "native_step": native_step, "sparse layers": shapes}

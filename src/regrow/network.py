@@ -167,8 +167,7 @@ class SparseNetwork:
         self.allowance.refuse_first([count_of(mask) for mask in masks])
         self.ranks.agree(masks, "at the start")
         self._replace(zip(self.layers, masks, strict=True))
-        self.start_masks = self._coded(masks)
-        self.ever_masks = list(self.start_masks)  # codes are replaced, never written into
+        self._remember_first(masks)
         if self.trained is not None:
             self.trained.start()
         self._prepare()
@@ -181,8 +180,12 @@ class SparseNetwork:
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
         self.ranks.agree(own, "at the start")
-        self.start_masks, self.ever_masks = (codes := self._coded(own)), list(codes)
+        self._remember_first(own)
         self._prepare()
+
+    def _remember_first(self, masks: Sequence[Tensor | Marks]) -> None:
+        self.start_masks = self._coded(masks)
+        self.ever_masks = list(self.start_masks)  # codes are replaced, never written into
 
     def _prepare(self) -> None:
         """What methods keep besides masks, for new ones: signs, weights that gradients reach."""
@@ -196,7 +199,7 @@ class SparseNetwork:
             sparse.take_mask(masks[sparse.name])
         own = [self.marked(layer) for layer in self.layers]
         self.counts = [count_of(mask) for mask in own]
-        self.start_masks, self.ever_masks = (codes := self._coded(own)), list(codes)
+        self._remember_first(own)
         self._prepare()
         self._masks_changed()
 

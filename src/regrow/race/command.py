@@ -33,7 +33,6 @@ from regrow.training.optimisation import build_optimizer
 from regrow.training.processes import use_threads
 from regrow.training.setup import build_model, load_split
 
-SLICES = 20
 _LAYOUT_STEPS = 3
 _CLOCKED = (
     "of training steps with their data, timed in alternation at the masks that each run kept, medians summed up over its schedule; "
@@ -64,12 +63,7 @@ def race(options: Any) -> int:
 
 def _runner(entry: Entry, out: Path, rows: list[Row], options: Any) -> Runner:
     mine = [row for row in rows if (row["setting"], row["seed"]) == (entry.label, entry.config.seed)]
-    config = entry.config
-    planned = config.max_steps or 10**12
-    size = options.slice or max(1, planned // SLICES)
-    runner = Runner(entry, out / entry.folder, size, mine, options.images)
-    runner.stopper.size = options.slice or max(1, min(runner.run.steps_per_epoch, runner.run.total_steps // SLICES))
-    return runner
+    return Runner(entry, out / entry.folder, options.slice, mine, options.images)
 
 
 def _alternate(runners: Sequence[Runner], out: Path, others: Sequence[Row]) -> None:

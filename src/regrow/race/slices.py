@@ -22,6 +22,7 @@ from regrow.uses import evaluation_mode, uses_per_weight
 _PENDING = "slice.json"
 _EVAL_BATCH = 500
 KEPT = 10
+SLICES = 20
 
 
 class Stopper:
@@ -84,20 +85,21 @@ class Runner:
     Args:
         entry: the setting.
         folder: of the run.
-        size: steps of a slice.
+        size: steps of a slice; None: an epoch, or less where that gives fewer than 20 slices.
         rows: what the race knows of this entry.
         images: how many held-out images give the error after a slice.
     """
 
-    def __init__(self, entry: Entry, folder: Path, size: int, rows: list[dict[str, Any]], images: int) -> None:
+    def __init__(self, entry: Entry, folder: Path, size: int | None, rows: list[dict[str, Any]], images: int) -> None:
         self.entry, self.folder, self.images = entry, folder, images
         self.run = Run(entry.config, folder)
         self.rows = [row for row in rows if row["step"] <= self.run.step]
         known: dict[str, Any] = self.rows[-1] if self.rows else {"step": 0, "seconds": 0.0, "macs": 0.0, "collected": 0}
         pending = folder / _PENDING
-        held = json.loads(pending.read_text()) if pending.is_file() else known
-        unnoted = held["step"] == self.run.step != known["step"]  # ended between its checkpoint and its row
-        known = held if unnoted else known
+        ended = json.loads(pending.read_text()) if pending.is_file() else known
+        unnoted = ended["step"] == self.run.step != known["step"]  # ended between its checkpoint and its row
+        known = ended if unnoted else known
+        size = size or max(1, min(self.run.steps_per_epoch, self.run.total_steps // SLICES))
         self.stopper = Stopper(size, known["seconds"], known["macs"], known.get("collected", 0))
         self.run.view = self.stopper
         self._held: tuple[Tensor, Tensor] | None = None

@@ -157,7 +157,7 @@ class Run:
             logits = parts.forward(images)
             loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=config.label_smoothing)
         value = loss.item()
-        if not self._finite(value):
+        if not self._agree(value):
             refuse_non_finite(parts.network, images, self.step, value)
         for parameter in self._parameters:
             parameter.grad = None
@@ -195,8 +195,8 @@ class Run:
         done = self.step % self.steps_per_epoch * self.config.data.batch
         return min(self.config.data.batch, len(self.parts.train) - done)
 
-    def _finite(self, loss: float) -> bool:
-        """Whether the loss is finite in every process. They agree on stopping and saving too, as clocks and signals differ between them."""
+    def _agree(self, loss: float) -> bool:
+        """Let processes agree on stopping and saving, as clocks and signals differ; whether the loss is finite in all of them."""
         flags = [not math.isfinite(loss), self.stop_requested, self._save_is_due()]
         if self.processes.world > 1:
             flags = [count > 0 for count in self.processes.sum([float(flag) for flag in flags])]
