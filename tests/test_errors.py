@@ -47,6 +47,7 @@ GOOD = {"density": 0.3, "steps": 40, "update_every": 4}
         ({"pruning": "magnitud"}, "unknown pruning 'magnitud': did you mean 'magnitude'"),
         ({"decay": "cosin"}, "unknown decay 'cosin': did you mean 'cosine'"),
         ({"scope": "fully-spars"}, "unknown scope 'fully-spars': did you mean 'fully-sparse'"),
+        ({"scope": ["last"]}, "unknown layer pattern 'last': did you mean '@last'"),
         ({"scope": ["3.weigth"]}, r"unknown layer pattern '3.weigth'\. Valid: 0, 0.bias"),
         ({"distribution": "unifrom"}, "unknown distribution 'unifrom': did you mean 'uniform'"),
         ({"distribution": {"9": 0.5}}, "unknown layer pattern in distribution '9'"),

@@ -296,7 +296,7 @@ def _check_patterns(scope: Scope, candidates: Sequence[_Candidate]) -> None:
             if rule not in _POSITIONS:
                 raise unknown("position", rule, _POSITIONS)
         elif not any(_matches(rule, c, {}) for c in candidates):
-            raise unknown("layer pattern", rule, names)
+            raise unknown("layer pattern", rule, [*names, *_POSITIONS])
 
 
 def _check_ready(model: nn.Module) -> None:

@@ -67,11 +67,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def options_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     """Every command's own options."""
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {
         name: [option for action in command._actions for option in action.option_strings]
-        for name, command in commands.choices.items()
+        for name, command in _commands(parser).items()
     }
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return commands.choices
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -84,7 +88,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     overrides: dict[str, str] = {}
     if arguments and arguments[0] in CONFIGURED:
         arguments, overrides = separate(arguments, options_of(parser)[arguments[0]])
-    options = parser.parse_args(arguments)
+    options, unknown_ones = parser.parse_known_args(arguments)
+    if unknown_ones:  # argparse itself would show the usage of the whole program
+        _commands(parser)[options.command].error(f"unrecognized arguments: {' '.join(unknown_ones)}")
     options.overrides = overrides
     return options
 
