@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 import regrow
-from regrow import data
+from regrow import allocator, data
 from regrow.nn import SparseLinear
 
 PER_UNIT = 22  # connections that each unit of both layers brings
@@ -94,13 +94,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--update-every", type=int, default=0, help="steps between topology updates (default: five in all)"
     )
-    parser.add_argument("--data", default="mnist", help="mnist, or synthetic data of the same form")
+    parser.add_argument("--data", default="mnist", help="mnist, mnist-sample, or a folder of images of that size")
     return parser.parse_args()
 
 
 def main() -> None:
     """Build, train, report."""
     options = arguments()
+    allocator.keep_buffers()
     train = data.load(options.data, "train+val")
     began = time.monotonic()
     model = network(options.units)

@@ -1,13 +1,14 @@
 """Compact storage: the same training as with dense storage, to the last bit, in memory for present weights only."""
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
 import regrow
-from regrow import testing
+from regrow import stepping, testing
 from regrow.methods import METHODS, build
 from tests.support.compact import OPTIMIZERS, STEPS, WITH_DENSE_PARTS, Run, assert_same, batch
 
@@ -245,3 +246,14 @@ def test_flops_are_counted():
 )
 def test_the_conformance_suite(method):
     testing.check_method(method, storage="compact")
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, True), (10**9, False)])
+def test_updates_of_large_networks_give_kept_buffers_back(least, expected, monkeypatch):
+    updates = []
+    monkeypatch.setattr(stepping, "_LARGE", least)
+    monkeypatch.setattr(stepping.allocator, "returning", lambda: nullcontext(updates.append(run.handle.updates)))
+    run = Run()
+    run.run()
+    assert updates == (list(range(run.handle.updates)) if expected else [])
+    assert run.handle.updates > 1

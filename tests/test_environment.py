@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import torch
 
 import regrow
@@ -55,6 +57,27 @@ def test_keep_buffers_says_whether_it_worked(monkeypatch):
     assert allocator.keep_buffers() is sys.platform.startswith("linux")
     monkeypatch.setattr(allocator.sys, "platform", "darwin")
     assert allocator.keep_buffers() is False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the thresholds are glibc's")
+@pytest.mark.parametrize("fails", [False, True])
+def test_buffers_are_kept_again_after_work_of_other_sizes(fails, monkeypatch):
+    calls = []
+    monkeypatch.setattr(allocator, "_keeps", True)
+    monkeypatch.setattr(allocator, "_set_thresholds", lambda mapped, trimmed: calls.append(trimmed) or True)
+    with suppress(ZeroDivisionError), allocator.returning():
+        assert calls == [allocator._RETURN]
+        1 / (not fails)
+    assert calls == [allocator._RETURN, allocator._KEEP]
+    assert allocator._keeps
+
+
+def test_nothing_is_kept_that_was_not_before(monkeypatch):
+    monkeypatch.setattr(allocator, "_keeps", False)
+    monkeypatch.setattr(allocator, "_set_thresholds", lambda *sizes: pytest.fail("thresholds were changed"))
+    with allocator.returning():
+        pass
+    assert not allocator._keeps
 
 
 def test_openmp_run_times_are_read_from_the_maps_of_the_process(monkeypatch, tmp_path):

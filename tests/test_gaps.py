@@ -5,7 +5,7 @@ import torch
 
 from regrow import native
 from regrow.errors import StateError
-from regrow.gaps import decode, encode
+from regrow.gaps import count, decode, encode
 
 
 @pytest.fixture(params=["native", "numpy"], autouse=True)
@@ -50,3 +50,8 @@ def test_both_ways_write_the_same_bytes(monkeypatch):
     coded = encode(positions)
     monkeypatch.setattr(native, "available", lambda: False)
     assert torch.equal(coded, encode(positions))
+
+
+def test_positions_are_counted_without_a_list_of_them():
+    for positions in ([], [0], [127, 128, 300], [0, 1, 2, 10**12]):
+        assert count(encode(torch.tensor(positions, dtype=torch.int64))) == len(positions)

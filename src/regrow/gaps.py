@@ -47,11 +47,11 @@ def encode(positions: Tensor) -> Tensor:
 def decode(coded: Tensor, limit: int) -> Tensor:
     """The inverse of :func:`encode`; an error for bytes that are no positions below ``limit``."""
     bytes_ = coded.numpy()
-    last = np.flatnonzero(bytes_ < 128)
-    if len(bytes_) and (not len(last) or last[-1] != len(bytes_) - 1):
+    if len(bytes_) and bytes_[-1] >= 128:
         raise StateError("saved positions are cut off: the state is damaged")
     if native.available():
-        return _decoded(coded.contiguous(), len(last), limit)
+        return _decoded(coded.contiguous(), count(coded), limit)
+    last = np.flatnonzero(bytes_ < 128)
     starts = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
     lengths = last - starts + 1
     if len(lengths) and lengths.max() > _MOST_BYTES:
@@ -64,6 +64,16 @@ def decode(coded: Tensor, limit: int) -> Tensor:
     if len(found) and (gaps.min() < 0 or gaps.max() >= limit or found[-1] >= limit or found.min() < 0):
         raise StateError(_OUTSIDE)
     return torch.from_numpy(found)
+
+
+def count(coded: Tensor) -> int:
+    """How many positions there are, without a list of them.
+
+    Example:
+        >>> count(encode(torch.tensor([0, 1, 200])))
+        3
+    """
+    return int(np.count_nonzero(coded.numpy() < 128))
 
 
 def _encoded(positions: Tensor) -> Tensor:

@@ -141,6 +141,19 @@ def positions(marks: Tensor) -> Tensor:
     return flat.nonzero().squeeze(1)
 
 
+def count_common(one: Tensor | Marks, two: Tensor | Marks) -> int:
+    """How many entries are marked in both, which are of one kind.
+
+    Example:
+        >>> count_common(Marks(torch.Size([9]), torch.tensor([2, 5, 7])), Marks(torch.Size([9]), torch.tensor([5, 6])))
+        1
+    """
+    if isinstance(one, Marks) and isinstance(two, Marks) and not (one.inverted or two.inverted):
+        few, many = sorted((one.listed, two.listed), key=len)
+        return int(among(many, few).count_nonzero())
+    return count_of(one & two)  # type: ignore[operator]
+
+
 def count_of(marks: Tensor | Marks) -> int:
     """How many entries are marked."""
     if isinstance(marks, Marks):

@@ -29,7 +29,7 @@ from regrow.topology import distribution as distributions
 from regrow.topology.bands import CompactView
 from regrow.topology.cycle import Change
 from regrow.topology.initial import Setup
-from regrow.topology.journal import Journal, Record, coded, decoded, layer_record
+from regrow.topology.journal import Journal, Record, coded, coded_count, decoded, layer_record
 from regrow.topology.redistribute import momentum_shares
 from regrow.topology.view import LayerView, Source, Update
 from regrow.vectors import changing
@@ -260,8 +260,7 @@ class SparseNetwork:
         change = located(update.layers, change)
         self.ranks.agree(change.masks, f"at topology update {self.updates} (step {update.step})")
         for view, mask in zip(update.layers, change.masks, strict=True):
-            ever = self._decoded(self.ever_masks[view.index], self.layers[view.index])
-            self.ever_masks[view.index] = coded(ever | mask, self.settings.storage)
+            self._add_to_history(view.index, mask)
         if self.updates % self._journal_every == 0:
             self.journal.append(self._record(update, change))
         for view, mask, again in zip(update.layers, change.masks, _regrown(change), strict=True):
@@ -291,6 +290,10 @@ class SparseNetwork:
 
     def _coded(self, masks: Sequence[Tensor | Marks]) -> list[Tensor]:
         return [coded(mask, self.settings.storage) for mask in masks]
+
+    def _add_to_history(self, index: int, mask: Tensor | Marks) -> None:
+        ever = self._decoded(self.ever_masks[index], self.layers[index])
+        self.ever_masks[index] = coded(ever | mask, self.settings.storage)
 
     def _decoded(self, code: Tensor, layer: Layer) -> Any:
         found = decoded(code, layer.shape, self.settings.storage)
@@ -351,8 +354,8 @@ class SparseNetwork:
         for view, share, mask, removed, grown in zip(
             update.layers, shares, change.masks, change.removed, change.grown, strict=True
         ):
-            layer = self.layers[view.index]
-            start, ever = (self._decoded(code[view.index], layer) for code in (self.start_masks, self.ever_masks))
+            start = self._decoded(self.start_masks[view.index], self.layers[view.index])
+            ever = coded_count(self.ever_masks[view.index], self.settings.storage)
             rows.append(layer_record(view, mask, removed, grown, share, start, ever))
         total, numel = sum(row.after for row in rows), sum(view.numel for view in update.layers)
         share = self.allowance.share({row.layer: row.after for row in rows})

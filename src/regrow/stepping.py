@@ -8,18 +8,21 @@ after       -> weights masked; method extras; step counted; topology update if d
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from regrow import attach
+from regrow import allocator, attach
 from regrow.extras import act
 from regrow.rounds import cut_to_budget, remember_rewind
 
 if TYPE_CHECKING:
     from regrow.handle import Handle
     from regrow.parameter import SparseParameter
+
+_LARGE = 1 << 22  # present weights whose topology update takes more memory than a step
 
 
 class Stepping:
@@ -113,9 +116,12 @@ class Stepping:
     def _update(self) -> None:
         handle = self._handle
         attach.refuse_replaced(handle.model, handle.parameters)
-        update = handle.network.open_update(handle.step)
-        if update.layers:  # else all are frozen
-            handle.network.commit(update, handle.method.update(update), handle.window.always_open(handle.step))
+        large = handle.settings.storage == "compact" and handle.nonzeros >= _LARGE
+        with allocator.returning() if large else nullcontext():
+            update = handle.network.open_update(handle.step)
+            if update.layers:  # else all are frozen
+                handle.network.commit(update, handle.method.update(update), handle.window.always_open(handle.step))
+            del update
         handle.window.close(handle.step)
 
     def _withhold(self, parameters: Iterable[nn.Parameter]) -> None:

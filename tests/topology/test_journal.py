@@ -29,7 +29,7 @@ def test_a_layers_record_counts_what_happened():
     before, after = bits("111000"), bits("101100")
     row = layer_record(
         view(torch.ones(6), before, name="fc"), after, removed=bits("011000"), grown=bits("001100"), share=0.25,
-        start=bits("111000"), ever=bits("111100"),
+        start=bits("111000"), ever_active=4,
     )  # fmt: skip
     assert (row.layer, row.before, row.removed, row.grown, row.regrown_at_once, row.after) == ("fc", 3, 2, 2, 1, 3)
     assert (row.density, row.momentum_share, row.ever_active) == (0.5, 0.25, pytest.approx(4 / 6))
@@ -37,13 +37,13 @@ def test_a_layers_record_counts_what_happened():
 
 
 def test_a_record_survives_json():
-    row = layer_record(view(torch.ones(2)), bits("11"), bits("00"), bits("00"), None, bits("11"), bits("11"))
+    row = layer_record(view(torch.ones(2)), bits("11"), bits("00"), bits("00"), None, bits("11"), 2)
     record = Record(3, 40, 0.2, 2, 1.0, (row,))
     assert Record.from_dict(json.loads(json.dumps(record.as_dict()))) == record
 
 
 def journal(updates):
-    rows = [layer_record(view(torch.ones(2), name=f"layer{i}"), bits("11"), bits("01"), bits("01"), 0.5, bits("11"), bits("11"))
+    rows = [layer_record(view(torch.ones(2), name=f"layer{i}"), bits("11"), bits("01"), bits("01"), 0.5, bits("11"), 2)
             for i in range(5)]  # fmt: skip
     return [Record(update, 7 * update, 0.2, 10, 1.0, tuple(rows)) for update in range(updates)]
 

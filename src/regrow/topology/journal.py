@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regrow import gaps
 from regrow.errors import StateError
-from regrow.marks import Marks, count_of, positions
+from regrow.marks import Marks, count_common, count_of, positions
 from regrow.text import as_html, as_text
 from regrow.topology.view import LayerView
 
@@ -153,27 +153,34 @@ def decoded(code: Tensor, shape: torch.Size, storage: str) -> Set:
     return unpack(code, shape) if storage != "compact" else Marks(shape, gaps.decode(code, shape.numel()))
 
 
+def coded_count(code: Tensor, storage: str) -> int:
+    """How many weights a coded mask has."""
+    if storage == "compact":
+        return gaps.count(code)
+    return int(np.unpackbits(code.cpu().numpy()).sum(dtype=np.int64))
+
+
 def distance(a: Tensor | Marks, b: Tensor | Marks) -> float:
     """Share of weights not common to two masks: |a xor b| / (|a| + |b|), from 0 (equal) to 1 (disjoint)."""
     total = count_of(a) + count_of(b)
-    return (total - 2 * count_of(a & b)) / total if total else 0.0  # type: ignore[operator]  # both of one kind
+    return (total - 2 * count_common(a, b)) / total if total else 0.0
 
 
 def layer_record(
-    view: LayerView, mask: Set, removed: Set, grown: Set, share: float | None, start: Set, ever: Set
+    view: LayerView, mask: Set, removed: Set, grown: Set, share: float | None, start: Set, ever_active: int
 ) -> LayerRecord:
-    """What one update did to one layer; masks are tensors or :class:`Marks`, all of one kind."""
+    """What one update did to one layer; masks are tensors or :class:`Marks`, all of one kind. ``ever_active`` were present once."""
     after = count_of(mask)
     return LayerRecord(
         layer=view.name,
         before=view.nnz,
         removed=count_of(removed),
         grown=count_of(grown),
-        regrown_at_once=count_of(removed & grown),  # type: ignore[operator]
+        regrown_at_once=count_common(removed, grown),
         after=after,
         density=after / view.numel,
         momentum_share=share,
         distance_to_start=distance(mask, start),
         distance_to_previous=distance(mask, view.before),
-        ever_active=count_of(ever) / view.numel,
+        ever_active=ever_active / view.numel,
     )
