@@ -8,7 +8,7 @@ SparseProp (Nikdan et al. 2023): fixed masks, batches of whole eights; of its tw
 with a mask of its own drawing at the same density. Each is left out with a word where it is missing. Dense torch, their modules and our
 kernels take turns; medians. Their modules go through autograd and start from ordinary tensors, as they are made to; ours are the three
 passes as `regrow bench layers` measures them: maps in their own layout, features as torch has them, weights dense-shaped or compact.
-`*_bytes` are those of the tensors that a module keeps: weights and where they are.
+`*_bytes` are those that a module keeps after a pass: weights, where they are, and lists or transposes made of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -47,11 +48,15 @@ def sparseprop(case: Case) -> list[nn.Module]:
 
 def sparselab(case: Case) -> list[nn.Module]:
     """SparseLab's module for a linear layer."""
-    from sparselab import SparseLinear
+    from sparselab import SparseLinear, ops
 
     if case.spec.size:
         return []
-    return [SparseLinear(case.spec.inputs, case.spec.outputs, bias=False, sparsity=1 - case.density)]
+    # It finds transposes by id() and shape: those of an earlier row's layer would be taken for this one's.
+    ops._transpose_cache.clear()
+    made = SparseLinear(case.spec.inputs, case.spec.outputs, bias=False, sparsity=1 - case.density)
+    made.transposes = ops._transpose_cache  # memory that it takes, too
+    return [made]
 
 
 PEERS: dict[str, Peer] = {"sparseprop": sparseprop, "sparselab": sparselab}
@@ -82,19 +87,34 @@ def both_passes(module: nn.Module, case: Case) -> Callable[[], None]:
     return run
 
 
-def tensors(owner: object, seen: set[int]) -> Iterator[Tensor]:
-    """Every tensor that an object keeps, each once."""
-    if id(owner) in seen:
-        return
-    seen.add(id(owner))
-    if isinstance(owner, Tensor):
-        yield owner
-        return
-    inside = owner if isinstance(owner, dict) else getattr(owner, "__dict__", None) or {}
-    slots = (getattr(owner, name, None) for name in getattr(type(owner), "__slots__", ()))
-    listed = owner if isinstance(owner, list | tuple) else ()
-    for each in (*inside.values(), *slots, *listed):
-        yield from tensors(each, seen)
+def kept_bytes(*owners: object) -> int:
+    """Bytes of all tensors and arrays that objects keep, wherever inside them; memory that two share counts once."""
+    sizes: dict[int, int] = {}
+    seen: dict[int, object] = {}  # the objects too, so that no other gets the number of one
+    waiting = [*owners]
+    while waiting:
+        owner = waiting.pop()
+        if id(owner) in seen:
+            continue
+        seen[id(owner)] = owner
+        if isinstance(owner, Tensor):
+            sizes[owner.data_ptr()] = owner.numel() * owner.element_size()
+        elif isinstance(owner, np.ndarray):
+            sizes[owner.ctypes.data] = owner.nbytes
+        else:
+            waiting += inside(owner)
+    return sum(sizes.values())
+
+
+def inside(owner: object) -> list[Any]:
+    """What an object holds; one of native code shows it as properties."""
+    if isinstance(owner, dict):
+        return [*owner.values()]
+    if isinstance(owner, list | tuple):
+        return [*owner]
+    if hasattr(owner, "__dict__"):
+        return [vars(owner)]
+    return [getattr(owner, name) for name, kind in vars(type(owner)).items() if isinstance(kind, property)]
 
 
 def own_bytes(case: Case) -> int:
@@ -117,13 +137,13 @@ def measure(case: Case, peers: dict[str, Peer], repeats: int) -> dict[str, Any]:
     for name in peers:
         times = [value for key, value in seconds.items() if key.startswith(name)]
         if times:
-            kept = (tensors(module, set()) for key, module in modules.items() if key.startswith(name))
             row |= {
                 f"{name}_ms": 1e3 * min(times),
                 f"{name}_ratio": dense / min(times),
                 f"over_{name}": min(times) / ours,
+                f"compact_over_{name}": min(times) / compact,
             }
-            row[f"{name}_bytes"] = min(sum(t.numel() * t.element_size() for t in found) for found in kept)
+            row[f"{name}_bytes"] = min(kept_bytes(m) for key, m in modules.items() if key.startswith(name))
     return row
 
 
