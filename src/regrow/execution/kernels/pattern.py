@@ -78,6 +78,8 @@ class Geometry:
 
     def output_size(self, rows: int, cols: int) -> tuple[int, int]:
         """Output map size for an input map; raises ValueError where the kernel does not fit."""
+        if rows < 1 or cols < 1:
+            raise ValueError(f"maps of {rows} x {cols} have no pixels")
         least = self.smallest
         if rows < least[0] or cols < least[1]:
             raise ValueError(
