@@ -51,6 +51,31 @@ REGROW_INLINE void put(T* to, const Vec<T>& v) { __builtin_memcpy(to, &v, sizeof
 template <class T>
 REGROW_INLINE Vec<T> broadcast(T value) { return value - Vec<T>{}; }
 
+// Four numbers that follow each other, any of them in every lane.
+template <class T>
+struct Four {
+#ifdef REGROW_AVX512
+  __m512 numbers;  // four times: one load in place of four
+  REGROW_INLINE explicit Four(const T* from) : numbers(_mm512_broadcast_f32x4(_mm_loadu_ps(from))) {}
+  template <int N>
+  REGROW_INLINE Vec<T> everywhere() const { return (Vec<T>)_mm512_permute_ps(numbers, N * 0x55); }
+#else
+  const T* numbers;
+  REGROW_INLINE explicit Four(const T* from) : numbers(from) {}
+  template <int N>
+  REGROW_INLINE Vec<T> everywhere() const { return broadcast<T>(numbers[N]); }
+#endif
+};
+
+// Four whole numbers that follow each other, in as few loads as they fit in.
+template <class Unit>
+struct FourUnits {
+  static constexpr int kOfWord = 8 / int(sizeof(Unit));
+  uint64_t word[4 / kOfWord];
+  REGROW_INLINE explicit FourUnits(const Unit* from) { __builtin_memcpy(word, from, sizeof word); }
+  REGROW_INLINE size_t operator[](int n) const { return Unit(word[n / kOfWord] >> n % kOfWord * 8 * sizeof(Unit)); }
+};
+
 // The first `count` lanes, zeros behind; reads nothing behind the last.
 template <class T>
 REGROW_INLINE Vec<T> first_lanes(const T* from, int count) {

@@ -71,17 +71,26 @@ struct ForwardTiles {
     shared = ahead;
   }
 
-  // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel].
+  // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel]. It waits for loads: so positions and values come four at a time.
   template <class Unit>
   REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const Unit* unit, const T* value,
                                        const T* end) {
-    for (; value < end; value++, unit++) {
-      const Vec<T> w = broadcast<T>(*value);
-      const T* x = packed + (size_t)*unit * (V * kLanes<T>);
-      REGROW_UNROLL for (int i = 0; i < R; i++) {
-        REGROW_UNROLL for (int j = 0; j < C; j++) {
-          REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + shape.at(i, j) + v * kLanes<T>);
-        }
+    for (; value + 4 <= end; value += 4, unit += 4) {
+      const FourUnits<Unit> from(unit);
+      const Four<T> w(value);
+      add(sum, shape, packed, from[0], w.template everywhere<0>());
+      add(sum, shape, packed, from[1], w.template everywhere<1>());
+      add(sum, shape, packed, from[2], w.template everywhere<2>());
+      add(sum, shape, packed, from[3], w.template everywhere<3>());
+    }
+    for (; value < end; value++, unit++) add(sum, shape, packed, *unit, broadcast<T>(*value));
+  }
+
+  REGROW_INLINE static void add(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, size_t unit, const Vec<T>& w) {
+    const T* x = packed + unit * (V * kLanes<T>);
+    REGROW_UNROLL for (int i = 0; i < R; i++) {
+      REGROW_UNROLL for (int j = 0; j < C; j++) {
+        REGROW_UNROLL for (int v = 0; v < V; v++) sum[(i * C + j) * V + v] += w * at(x + shape.at(i, j) + v * kLanes<T>);
       }
     }
   }
