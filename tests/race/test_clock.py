@@ -1,15 +1,18 @@
 """Seconds of a quiet machine in place of those as run."""
 
 import json
+from collections import Counter
 
 import pytest
+import torch
 
 from regrow.cli.main import main
-from regrow.race import command
+from regrow.race import clock, command
 from regrow.race.clock import time_steps
 from regrow.race.entries import base_of, entries_of
 from regrow.race.seconds import clocked
 from regrow.race.stored import read, read_lines
+from regrow.training.run import Run
 from tests.race.test_command import REST, WORDS, rows_in
 
 
@@ -38,12 +41,29 @@ def test_entries_are_told_apart_and_those_without_readings_left_out():
 
 def test_steps_are_timed_by_kind():
     base = base_of("mnist-sample", {"model": "lenet300", "threads": "1"})
-    for entry in entries_of(base, "dense,sparse-momentum@0.1,set@0.1", 1, "masked"):
+    for entry in entries_of(base, "dense,sparse-momentum@0.1,set@0.1,rigl@0.1", 1, "masked"):
         found = time_steps(entry.config, {})
         assert found["plain"] > 0
         assert found["update"] >= 0
         collects = entry.config.sparse.method == "sparse-momentum"
         assert (found["collecting"] != found["plain"]) == collects
+
+
+def test_a_method_that_begins_with_an_update_is_timed_at_the_masks_given(tmp_path, monkeypatch):
+    (entry,) = entries_of(base_of("mnist-sample", {"model": "lenet300", "threads": "1"}), "rigl@0.1", 1, "masked")
+    masks = {sparse.name: sparse.mask.clone() for sparse in Run(entry.config, tmp_path).parts.handle.parameters}
+    kinds, stepped = [], clock._Watch.stepped
+
+    def looked_at(self, run):
+        counts = Counter({kind: len(seconds) for kind, seconds in self.seconds.items()})
+        stepped(self, run)
+        kinds.extend(Counter({kind: len(seconds) for kind, seconds in self.seconds.items()}) - counts)
+        same = all(torch.equal(sparse.mask, masks[sparse.name]) for sparse in run.parts.handle.parameters)
+        assert same == (kinds[-1:] != ["update"])
+
+    monkeypatch.setattr(clock._Watch, "stepped", looked_at)
+    time_steps(entry.config, masks)
+    assert kinds == ["plain"] * 11 + ["update"]
 
 
 def test_a_race_with_the_clock_shows_its_seconds(tmp_path, monkeypatch, capsys):

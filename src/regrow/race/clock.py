@@ -61,10 +61,10 @@ def _points(runners: Sequence[Runner]) -> dict[int, list[tuple[Runner, dict[str,
 
 
 class _Watch:
-    """Sorts the seconds of a run's steps by kind, and ends it with its first topology update."""
+    """Sorts the seconds of a run's steps by kind, and ends it with its first topology update after the warm-up."""
 
-    def __init__(self, last: int) -> None:
-        self.last = last
+    def __init__(self, last: int, masks: Mapping[str, Tensor]) -> None:
+        self.last, self.masks = last, masks
         self.seconds: dict[str, list[float]] = {"plain": [], "collecting": [], "update": []}
         self._updates = 0
 
@@ -77,7 +77,9 @@ class _Watch:
         kind = "update" if updated else "collecting" if self._open else "plain"
         if run.step > _FIRST:
             self.seconds[kind].append(taken)
-        run.stop_requested = updated or run.step >= self.last
+        elif updated and self.masks:  # RigL and its kin also update in place of the very first step
+            _set(run, self.masks)
+        run.stop_requested = (run.step > _FIRST and updated) or run.step > self.last
         self._mark(run)
 
     def _mark(self, run: Run) -> None:
@@ -94,7 +96,7 @@ def time_steps(config: Config, masks: Mapping[str, Tensor]) -> dict[str, float]:
     # Half of the steps before the update lie in its window: K = _STEPS + 1 of them.
     tolerance = (config.optimizer.momentum or _MOMENTUM) ** (_STEPS + 0.5)
     sparse = replace(config.sparse, update_every=last, window_tolerance=tolerance, window_stride=1)
-    watch = _Watch(last)
+    watch = _Watch(last, masks)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(replace(config, sparse=sparse, max_steps=0), Path(folder), view=watch)
         if masks:
