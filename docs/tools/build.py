@@ -56,7 +56,7 @@ def _inside(text: str, up: str) -> str:
     text = re.sub(r"\]\((?:\.\./)+(results/[^)]+\.png)\)", rf"]({up}\1)", text)
     for name, here in _TOP.items():
         text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"]({up}{here}", text)
-    text = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:results|src|examples|benchmarks|tests)[^)]*\)", r"\1", text)
+    text = re.sub(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+(?:results|src|examples|benchmarks|tests)[^)]*\)", r"\1", text)
     return re.sub(
         r"^\|.*$", lambda row: re.sub(r"(?<=\d) (±|\.\.) ", "\u00a0\\1\u00a0", row[0]), text, flags=re.MULTILINE
     )
@@ -97,7 +97,8 @@ def main() -> int:
     stage()
     settings = STAGE.parent / "mkdocs.yml"
     settings.write_text(configuration())
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(settings)]
+    # Not --quiet: it also keeps --strict from counting warnings.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
     # The theme advertises its successor otherwise.
     return subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
 

@@ -52,10 +52,21 @@ def test_links_of_the_gathered_pages_lead_somewhere(staged):
     pages = [path for path in staged.rglob("*.md") if path.parent.name != "reference"]
     assert len(pages) > 30
     for page in pages:
-        for target in re.findall(
-            r"\]\((?!https?:|#)([^)#]+)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, _, anchor in (
+            found.partition("#") for found in re.findall(r"\]\((?!https?:)([^)]+)\)", without_code(page))
         ):
-            assert (page.parent / target).exists(), f"{page.relative_to(staged)}: {target}"
+            place = page.parent / target if target else page
+            assert place.exists(), f"{page.relative_to(staged)}: {target}"
+            assert not anchor or anchor in anchors(place), f"{page.relative_to(staged)}: {target}#{anchor}"
+
+
+def without_code(page):
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_navigation_names_every_page(staged, monkeypatch):
