@@ -76,13 +76,16 @@ def test_a_race_with_the_clock_shows_its_seconds(tmp_path, monkeypatch, capsys):
     assert all("threads: 1" in r["machine"] and r["code"] for r in [*readings, *rows])
     shown = clocked(rows, readings)
     last = next(r for r in reversed(shown) if r["setting"] == "dense")
-    assert f"| {last['seconds']:,.1f} | 1.000 |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"| {last['seconds']:,.1f} | 1.000 |" in printed
+    assert "| s as run |" in printed
     assert "at the masks that each run kept" in (tmp_path / "race.md").read_text()
     found = read(tmp_path)
     assert (found.rows, found.timed, [line.tested for line in found.lines]) == (shown, True, [True] * 3)
     (tmp_path / "clock.jsonl").write_text("".join(json.dumps(r) + "\n" for r in readings if r["setting"] != "dense"))
     assert main([*WORDS, *REST, "--out", str(tmp_path)]) == 0
     assert "at the masks that each run kept" not in (tmp_path / "race.md").read_text()
+    assert "s as run" not in (tmp_path / "race.md").read_text()
 
 
 def test_rounds_cannot_be_negative(capsys):
