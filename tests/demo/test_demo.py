@@ -38,7 +38,7 @@ def test_sentences_compare_the_rows():
     first, *_, last = show.sentences(ROWS, "digits", "a processor")
     assert (
         first
-        == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, 1.33 of the memory in training, error +0.50 points."
+        == "LeNet: 20x fewer weights, 3.0x the speed, a file 13.3x smaller, 1.33x the memory in training, error +0.50 points."
     )
     assert "with --storage compact the sparse networks take 1.1 MB" in last
     *_, last = show.sentences([ROWS[0], replace(ROWS[1], compact_bytes=None)], "digits", "a processor")

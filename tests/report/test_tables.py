@@ -123,4 +123,4 @@ def test_traffic_of_several_processes(files):
         {**row, "step": 40, "steps": 10, "bytes_per_step": 2_500_000.0},
     ]
     found = fact(tables.measured(replace(files, speed=speed)), "gradient traffic per step and process")
-    assert found == "1MB, 25.0% of dense (4MB)", "a mean over steps, not over rows"
+    assert found == "1.0 MB, 25.0% of dense (4.0 MB)", "a mean over steps, not over rows"

@@ -43,7 +43,7 @@ def sentences(rows: Sequence[Row], data: str, machine: str) -> list[str]:
     lines = [
         f"{dense.network}: {dense.weights / sparse.weights:.0f}x fewer weights, {dense.step_ms / sparse.step_ms:.1f}x the speed, "
         f"a file {dense.file_bytes / sparse.file_bytes:.1f}x smaller, "
-        f"{sparse.memory_bytes / dense.memory_bytes:.2f} of the memory in training, error {sparse.error - dense.error:+.2f} points."
+        f"{sparse.memory_bytes / dense.memory_bytes:.2f}x the memory in training, error {sparse.error - dense.error:+.2f} points."
         for dense, sparse in zip(rows[::2], rows[1::2], strict=True)
     ]
     return [

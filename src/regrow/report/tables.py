@@ -7,6 +7,7 @@ from statistics import median
 
 from regrow.analysis.flops import dense_gradient_step, dense_step, rigl_step, static_step
 from regrow.analysis.sizes import Storage, storage
+from regrow.memory import readable
 from regrow.report import curves, html
 from regrow.report.draw import big_number
 from regrow.report.html import Cell
@@ -102,8 +103,8 @@ def sizes(shot: Snapshot) -> str:
             ),
             (
                 "storage of the weights",
-                f"{big_number(total.dense)}B dense, {big_number(total.bitmask)}B as bit mask and values, "
-                f"{big_number(total.csr)}B as CSR (fp32)",
+                f"{readable(total.dense)} dense, {readable(total.bitmask)} as bit mask and values, "
+                f"{readable(total.csr)} as CSR (fp32)",
             ),
         ]
     )
@@ -152,8 +153,8 @@ def _traffic(files: RunFiles) -> list[tuple[str, str]]:
     sent, dense = (
         sum(row["steps"] * row[key] for row in rows) / steps for key in ("bytes_per_step", "bytes_per_step_dense")
     )
-    share = f"{percent(sent / dense)} of dense ({big_number(dense)}B)"
-    return [("gradient traffic per step and process", f"{big_number(sent)}B, {share}")]
+    share = f"{percent(sent / dense)} of dense ({readable(round(dense))})"
+    return [("gradient traffic per step and process", f"{readable(round(sent))}, {share}")]
 
 
 def counted(shot: Snapshot, work: TrainingWork | None, images: float) -> str:
@@ -180,7 +181,7 @@ def counted(shot: Snapshot, work: TrainingWork | None, images: float) -> str:
         rows.append([(label, "name soft"), big_number(value), percent(value / train)])
     whole = html.paragraph(
         f"FLOPs per image, means over {work.steps:,} steps. {percent(work.window_share)} of the steps had dense weight gradients. "
-        f"Whole training so far: {big_number(per_step * work.steps * images)}FLOP, dense {big_number(train * work.steps * images)}FLOP."
+        f"Whole training so far: {big_number(per_step * work.steps * images)} FLOPs, dense {big_number(train * work.steps * images)}."
     )
     return _panel("Weights-only FLOPs", "count", note, html.table([("", "name"), "FLOPs", "of dense"], rows), whole)
 
