@@ -74,14 +74,17 @@ def table(experiment: str, model: str) -> str:
     if part:
         cells = [cell for cell in cells if (cell.label in NAMES) == (part == "others")]
     lines = table_from_rows(cells, read_runs(HOME / experiment / "runs.csv"))
-    return markdown(HEADER, [_row(line) for line in lines])
+    rows = [HEADER, *map(_row, lines)]
+    if len({line.cell.model for line in lines}) == 1:
+        rows = [row[1:] for row in rows]  # the heading above the table names it
+    return markdown(rows[0], rows[1:])
 
 
 def _row(line: Line) -> tuple[str, ...]:
     ours, paper = line.summary, line.cell.target
     return (
         line.cell.model,
-        line.cell.label,
+        line.cell.label.removesuffix(f" ({line.cell.model})"),
         f"{100 * line.cell.density:g}",
         line.nonzeros,
         count(line),

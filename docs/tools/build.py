@@ -52,13 +52,18 @@ def _from_root(text: str) -> str:
 
 def _inside(text: str, up: str) -> str:
     """Links that leave the folder lead to what was gathered, those to other files of the repository become plain words; in tables a number
-    and its spread stay on one line."""
+    and its spread stay on one line, as do the cells of most rows of results."""
     text = re.sub(r"\]\((?:\.\./)+(results/[^)]+\.png)\)", rf"]({up}\1)", text)
     for name, here in _TOP.items():
         text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"]({up}{here}", text)
     text = re.sub(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+(?:results|src|examples|benchmarks|tests)[^)]*\)", r"\1", text)
+    return re.sub(r"^\|.*$", lambda row: _together(row[0]), text, flags=re.MULTILINE)
+
+
+def _together(row: str) -> str:
+    row = re.sub(r"(?<=\d) (±|\.\.) ", "\u00a0\\1\u00a0", row)
     return re.sub(
-        r"^\|.*$", lambda row: re.sub(r"(?<=\d) (±|\.\.) ", "\u00a0\\1\u00a0", row[0]), text, flags=re.MULTILINE
+        r"(?<=, window) (?=[\d.]+ \|)|(?<=\| sparse) (?=momentum \|)|(?<=\| sparse,) (?=window)", "\u00a0", row
     )
 
 
