@@ -84,7 +84,7 @@ def _row(line: Line) -> tuple[str, ...]:
     ours, paper = line.summary, line.cell.target
     return (
         line.cell.model,
-        line.cell.label.removesuffix(f" ({line.cell.model})"),
+        line.cell.shown,
         f"{100 * line.cell.density:g}",
         line.nonzeros,
         count(line),

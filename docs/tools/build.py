@@ -105,7 +105,19 @@ def main() -> int:
     # Not --quiet: it also keeps --strict from counting warnings.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
     # The theme advertises its successor otherwise.
-    return subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
+    status = subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
+    for page in (ROOT / "site").rglob("*.html"):
+        page.write_text(options_whole(page.read_text()))
+    return status
+
+
+def options_whole(html: str) -> str:
+    """Options of the command line as words of their own, which the style keeps on one line: browsers break them behind ``--``."""
+
+    def whole(code: re.Match[str]) -> str:
+        return re.sub(r"--[\w.-]+", r'<span class="option">\g<0></span>', code[0])
+
+    return re.sub(r"<code>[^<]*--[^<]*</code>", whole, html)
 
 
 if __name__ == "__main__":

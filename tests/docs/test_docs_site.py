@@ -93,6 +93,13 @@ def test_a_number_and_its_spread_stay_on_one_line(staged):
     assert not [row for row in rows if re.search(r"\d ± \d", row)]
 
 
+def test_options_are_words_of_their_own():
+    html = "<p>a -- b <code>--macs 0.1 --option.prune_rate 0.3</code></p>"
+    assert build.options_whole(html) == (
+        '<p>a -- b <code><span class="option">--macs</span> 0.1 <span class="option">--option.prune_rate</span> 0.3</code></p>'
+    )
+
+
 def test_what_the_settings_name_is_gathered(staged):
     (style,) = re.findall(r"extra_css: \[(.*)\]", (DOCS / "tools" / "mkdocs.yml").read_text())
     assert (staged / style).is_file()

@@ -27,6 +27,11 @@ class Cell:
     target: Target | None = None
 
     @property
+    def shown(self) -> str:
+        """The label beside others of its model, which then need not name it."""
+        return self.label.removesuffix(f" ({self.model})")
+
+    @property
     def is_dense(self) -> bool:
         """Whether it is the dense network."""
         return self.config.sparse.method == "dense"

@@ -87,7 +87,8 @@ def _curves(figure: Any, lines: Sequence[Line], cells: Sequence[Cell], points: S
     _scale(axes.yaxis, errors + [error for _, error in points])
     for number, label in enumerate(dict.fromkeys(cell.label for cell in cells if not cell.is_dense)):
         _ours(axes, [line for line in thin if line.cell.label == label], _density, f"C{number % 10}")
-        _paper(axes, [cell for cell in known if cell.label == label], _density, label, f"C{number % 10}")
+        paper = [cell for cell in known if cell.label == label]
+        _paper(axes, paper, _density, paper[0].shown if paper else "", f"C{number % 10}")
     _dense_bands(axes, [line for line in lines if line.cell.is_dense], [cell for cell in known if cell.is_dense])
     axes.set_xlabel("weights (%)")
     axes.set_ylabel(ERROR)
@@ -136,7 +137,7 @@ def _bars(figure: Any, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
 
 
 def _bar_name(cell: Cell, line: Line | None) -> str:
-    name = _series(line) if line else cell.label
+    name = _series(line) if line else cell.shown
     return f"{name}  {100 * cell.density:.3g}%  ({f'n = {line.summary.n}' if line else 'paper only'})"
 
 
@@ -226,7 +227,7 @@ def _legend(figure: Any, axes: Any) -> None:
 
 def _series(line: Line) -> str:
     """The label, with how it was computed if that is not plain masked training."""
-    return _way(line.cell.label, line.execution)
+    return _way(line.cell.shown, line.execution)
 
 
 def _way(name: str, execution: str) -> str:
