@@ -94,7 +94,7 @@ def _figure(rows: Sequence[Row]) -> Any:
     for (key, label), one in zip(AXES, axes, strict=True):
         _curves(one, key, label, rows)
     axes[0].set_ylabel("error on held-out images (%)")
-    axes[-1].legend(loc="upper right")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 
