@@ -249,3 +249,18 @@ def test_maps_that_are_too_large_are_refused_before_they_are_copied(storage, mon
         monkeypatch.setattr(torch.Tensor, name, lambda *given, **more: pytest.fail("a copy of 8 GB"))
     with pytest.raises(ValueError, match="65536 x 32768 pixels are too large for sparse kernels"):
         net(x)
+
+
+def test_kernels_that_reach_too_far_are_refused():
+    pattern = SparsePattern(torch.ones(1, 1, 2, 2, dtype=torch.bool), Geometry((2, 2), dilation=(300, 300)))
+    with pytest.raises(ValueError, match=r"dilation \(300, 300\) reaches too far for sparse kernels"):
+        passes.forward(torch.zeros(1, 1, 304, 304), torch.zeros(1, 1, 2, 2), None, pattern)
+
+
+def test_kernels_that_reach_far_compute():
+    """Larger tiles would pack more pixels than 16 bits count."""
+    torch.manual_seed(0)
+    weight, x = torch.randn(2, 1, 128, 128), torch.randn(3, 1, 256, 384)
+    pattern = SparsePattern(torch.ones(weight.shape, dtype=torch.bool), Geometry((128, 128), (128, 128)))
+    y, _ = passes.forward(x, weight, None, pattern)
+    assert torch.allclose(y, nn.functional.conv2d(x, weight, stride=128), atol=1e-2)

@@ -69,8 +69,8 @@ LAYERS = (
 )
 
 
-PASSES = ("forward", "input_gradient", "weight_gradient")
-COMPACT = ("compact_forward", "input_gradient", "compact_weight_gradient")
+PASSES = ("forward", "backward")
+COMPACT = ("compact_forward", "compact_backward")
 Candidates = dict[str, Callable[[], object]]
 
 
@@ -91,8 +91,7 @@ class LayerResult:
     masked_ms: float
     sparse_ms: float
     forward_ms: float
-    input_gradient_ms: float
-    weight_gradient_ms: float
+    backward_ms: float
     ratio: float
     compact_ms: float
     compact_ratio: float
@@ -153,9 +152,9 @@ class Case:
         return lambda: function(*tensors)[2].mul_(mask)
 
     def sparse(self) -> Candidates:
-        """The three passes on native kernels: maps in CHWN, features as torch has them.
+        """Both passes on native kernels as autograd calls them: maps in CHWN, features as torch has them.
 
-        And the two that move weights once more, with weights and gradients of present weights alone, as compact storage has them.
+        And both with weights and gradients of present weights alone, as compact storage has them.
         """
         pattern = SparsePattern(self.mask, geometry_of(self.module))
         arrange = to_chwn if self.spec.size else torch.Tensor.contiguous
@@ -164,15 +163,14 @@ class Case:
         few = torch.zeros_like(present)
         return {
             "forward": lambda: passes.forward(x, w, None, pattern),
-            "input_gradient": lambda: passes.input_gradient(grad, present, pattern, *passes.map_size(x)),
-            "weight_gradient": lambda: passes.weight_gradient(out, x, grad, pattern),
+            "backward": lambda: passes.backward(x, grad, present, pattern, out),
             "compact_forward": lambda: passes.forward(x, present, None, pattern),
-            "compact_weight_gradient": lambda: passes.weight_gradient(few, x, grad, pattern),
+            "compact_backward": lambda: passes.backward(x, grad, present, pattern, few),
         }
 
 
 def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
-    """Everything that can be timed but the compiled setting; by name, `sparse` is the three passes in a row."""
+    """Everything that can be timed but the compiled setting; by name, `sparse` is both passes in a row."""
     function = case.dense_function()
     found: Candidates = {
         name: partial(function, *tensors) for name, tensors in case.settings().items() if names is None or name in names
@@ -182,8 +180,8 @@ def candidates(case: Case, names: Collection[str] | None = None) -> Candidates:
     if names is None or "masked" in names:
         found["masked"] = case.masked()
     if names is None or "sparse" in names:
-        three = case.sparse()
-        found |= three if names is None else {"sparse": lambda: [three[one]() for one in PASSES]}
+        both = case.sparse()
+        found |= both if names is None else {"sparse": lambda: [both[one]() for one in PASSES]}
     return found
 
 

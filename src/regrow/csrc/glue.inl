@@ -106,17 +106,22 @@ void channel_statistics(const T* x, int64_t channels, int64_t size, T* mean, T* 
 template <class T>
 void scale_shift(const T* x, const T* scale, const T* shift, T* y, int64_t channels, int64_t size, bool relu, int part, int parts) {
   const Range mine = share(channels, part, parts);
+  const bool streams = streamed(y, size, channels);
+  const Vec<T> zero{};
   for (int64_t c = mine.begin; c < mine.end; c++) {
     const T *p = x + c * size, a = scale[c], b = shift[c];
     T* q = y + c * size;
-    if (relu)
-      for (int64_t i = 0; i < size; i++) {
-        const T v = p[i] * a + b;
-        q[i] = v < 0 ? T(0) : v;
-      }
-    else
-      for (int64_t i = 0; i < size; i++) q[i] = p[i] * a + b;
+    int64_t i = 0;
+    for (; i + kLanes<T> <= size; i += kLanes<T>) {
+      const Vec<T> v = loose(p + i) * a + b;
+      store(q + i, relu ? (Vec<T>)(v < zero ? zero : v) : v, streams);
+    }
+    for (; i < size; i++) {
+      const T v = p[i] * a + b;
+      q[i] = relu && v < 0 ? T(0) : v;
+    }
   }
+  finish_streams();
 }
 
 // x = 0 in place where the mask is.
@@ -149,6 +154,7 @@ template <class T>
 void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* invstd, const T* weight, T* dx, T* dweight, T* dbias,
                    int64_t channels, int64_t size, bool training, int part, int parts) {
   const Range mine = share(channels, part, parts);
+  const bool streams = streamed(dx, size, channels);
   for (int64_t c = mine.begin; c < mine.end; c++) {
     const T *xc = x + c * size, *yc = y ? y + c * size : nullptr, *gc = g + c * size;
     const T m = mean[c], r = invstd[c], w = weight ? weight[c] : T(1);
@@ -180,12 +186,13 @@ void norm_backward(const T* x, const T* y, const T* g, const T* mean, const T* i
       const int64_t end = start + kChunk < size ? start + kChunk : size;
       int64_t i = start;
       if (training) {
-        for (; i + kLanes<T> <= end; i += kLanes<T>) put(d + i, (passed(i) - b - (loose(xc + i) - m) * k) * a);
+        for (; i + kLanes<T> <= end; i += kLanes<T>) store(d + i, (Vec<T>)((passed(i) - b - (loose(xc + i) - m) * k) * a), streams);
         for (; i < end; i++) d[i] = (passed_one(i) - b - (xc[i] - m) * k) * a;
       } else {  // x has no part in it: a NaN or infinity there must not reach the gradient
-        for (; i + kLanes<T> <= end; i += kLanes<T>) put(d + i, passed(i) * a);
+        for (; i + kLanes<T> <= end; i += kLanes<T>) store(d + i, (Vec<T>)(passed(i) * a), streams);
         for (; i < end; i++) d[i] = passed_one(i) * a;
       }
     }
   }
+  finish_streams();
 }

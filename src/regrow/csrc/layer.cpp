@@ -45,15 +45,16 @@ void reduce(T* sums, size_t stride, int count, Range mine) {
 template <class T>
 T* values_of(size_t entries) {
   static thread_local Scratch scratch;
-  return scratch.get<T>(entries);
+  return scratch.get<T>(entries + kEntryPadding);
 }
 
+// gradient[weight] <- its sum; of maps added to what the plan's other stencils found.
 template <class T>
 void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, int part, int parts) {
   if (s.row_begin) return for_each_source(s, part, parts, [&](int64_t k, uint32_t weight) { gradient[weight] = sums[k]; });
   const Range mine = share(plan.fold.target.empty() ? int64_t(s.entries) : int64_t(plan.fold.target.size()), part, parts);
   if (plan.fold.target.empty()) {
-    for (int64_t k = mine.begin; k < mine.end; k++) gradient[s.source[k]] = sums[k];
+    for (int64_t k = mine.begin; k < mine.end; k++) gradient[s.source[k]] += sums[k];
     return;
   }
   const Fold& fold = plan.fold;
@@ -82,8 +83,7 @@ template <class T>
 void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out, const uint32_t* position, int64_t count, T* dw,
                                 int64_t samples, Order order) const {
   placed(position, count, dw, [&](T* gradient) {
-    std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
-    present_gradient(plan, gradient, samples, [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
+    present_gradient(plan, gradient, count, samples, [](const Stencil&) {}, [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
       kernels.weight_gradient(s, order, x, grad_out, sums, lanes, part, parts);
     });
   });
@@ -92,32 +92,39 @@ void Runner<T>::weight_gradient(const Plan& plan, const T* x, const T* grad_out,
 template <class T>
 void Runner<T>::gradients(const Plan* input_plan, const Plan* weight_plan, bool same_weights, const T* x, const T* grad_out, const T* weights,
                           const uint32_t* position, int64_t count, T* dx, T* dw, int64_t samples, Order order) const {
-  if (dx && dw && same_weights && walks_once(*input_plan) && once_is_faster(input_plan->stencils[0], samples))
+  if (dx && dw && same_weights && !input_plan->stencils.empty() && walks_once(*input_plan) && once_is_faster(input_plan->stencils[0], samples))
     return both_gradients(*input_plan, x, grad_out, weights, position, count, dx, dw, samples, order);
   if (dx) forward(*input_plan, grad_out, weights, nullptr, dx, samples, order);
   if (dw) weight_gradient(*weight_plan, x, grad_out, position, count, dw, samples, order);
 }
 
-// A walk for both gradients holds twice as much in registers. Where they are few its tiles are half as wide, which was measured to pay only for
-// many lanes in wide vectors, or where blocks are so large that tiles are narrow anyway.
+template <class T>
+bool Runner<T>::walks_once(const Plan& transposed) const {
+  const auto fits = [&](const Stencil& s) {
+    return s.matrix ? s.row_begin && s.transposed : s.tile.rows * s.tile.cols <= both_vectors(*kernels.traits);
+  };
+  return std::all_of(transposed.stencils.begin(), transposed.stencils.end(), fits);
+}
+
+// A walk for both gradients holds twice as much in registers. Where they are few, tiles of a matrix are half as wide, which was measured to pay
+// only for many lanes in wide vectors, or where blocks are so large that tiles are narrow anyway.
 template <class T>
 bool Runner<T>::once_is_faster(const Stencil& s, int64_t samples) const {
   const Traits& t = *kernels.traits;
+  if (!s.matrix || t.registers >= kManyRegisters) return true;
   const bool large_blocks = int64_t(s.in_block) * t.vector_bytes * kNarrowVectors > t.cache_bytes;
-  const bool many_lanes = t.vector_bytes >= kWideBytes && samples * s.lanes_per_sample >= kManyLanes;
-  return t.registers >= kManyRegisters || large_blocks || many_lanes;
+  return large_blocks || (t.vector_bytes >= kWideBytes && samples * s.lanes_per_sample >= kManyLanes);
 }
 
 template <class T>
 void Runner<T>::both_gradients(const Plan& transposed, const T* x, const T* grad_out, const T* weights, const uint32_t* position, int64_t count,
                                T* dx, T* dw, int64_t samples, Order order) const {
-  const Stencil& only = transposed.stencils.front();
-  T* values = values_of<T>(only.entries);
-  list_values(only, weights, values);
+  T* values = values_of<T>(transposed.entries());
   placed(position, count, dw, [&](T* gradient) {
-    present_gradient(transposed, gradient, samples, [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
-      kernels.both_gradients(s, order, x, grad_out, values, dx, sums, lanes, part, parts);
-    });
+    present_gradient(transposed, gradient, count, samples, [&](const Stencil& s) { list_values(s, weights, values); },
+                     [&](const Stencil& s, T* sums, int64_t lanes, int part, int parts) {
+                       kernels.both_gradients(s, order, x, grad_out, values, dx, sums, lanes, part, parts);
+                     });
   });
 }
 
@@ -142,12 +149,14 @@ void Runner<T>::bias_gradient(const T* grad_out, int64_t channels, int64_t size,
   });
 }
 
-// gradient <- what walk(stencil, sums, lanes, part, parts) sums up for the entries of each stencil.
+// gradient <- what walk(stencil, sums, lanes, part, parts) sums up for the entries of each stencil, after ready(stencil).
 template <class T>
-template <class Walk>
-void Runner<T>::present_gradient(const Plan& plan, T* gradient, int64_t samples, const Walk& walk) const {
+template <class Ready, class Walk>
+void Runner<T>::present_gradient(const Plan& plan, T* gradient, int64_t count, int64_t samples, const Ready& ready, const Walk& walk) const {
   static thread_local Scratch scratch;
+  if (plan.stencils.empty() || !plan.stencils[0].row_begin) std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
   for (const Stencil& s : plan.stencils) {
+    ready(s);
     const int64_t lanes = samples * s.lanes_per_sample;
     const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries) / kWorkLanes);
     const size_t stride = (s.entries + 15) / 16 * 16;  // whole cache lines

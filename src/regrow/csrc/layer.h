@@ -28,10 +28,8 @@ struct Runner {
   // dx and dw (null: not wanted) in the cheapest way. `same_weights`: both plans are of the same mask.
   void gradients(const Plan* input_plan, const Plan* weight_plan, bool same_weights, const T* x, const T* grad_out, const T* weights,
                  const uint32_t* position, int64_t count, T* dx, T* dw, int64_t samples, Order order = Order::chwn) const;
-  // Both in one walk of a transposed plan that `walks_once` is true of.
-  static bool walks_once(const Plan& transposed) {
-    return transposed.stencils.size() == 1 && transposed.stencils[0].row_begin && transposed.stencils[0].transposed;
-  }
+  // Both in one walk of a transposed plan that `walks_once` is true of: maps whose tiles fit twice into registers, and matrices that are not unrolled.
+  bool walks_once(const Plan& transposed) const;
   void both_gradients(const Plan& transposed, const T* x, const T* grad_out, const T* weights, const uint32_t* position, int64_t count, T* dx,
                       T* dw, int64_t samples, Order order = Order::chwn) const;
   // dbias[c] <- the sum of the `size` values of channel c: a run of them, or a column of rows.
@@ -42,8 +40,8 @@ struct Runner {
  private:
   bool once_is_faster(const Stencil& s, int64_t samples) const;
   void list_values(const Stencil& s, const T* weights, T* values) const;
-  template <class Walk>
-  void present_gradient(const Plan& plan, T* gradient, int64_t samples, const Walk& walk) const;
+  template <class Ready, class Walk>
+  void present_gradient(const Plan& plan, T* gradient, int64_t count, int64_t samples, const Ready& ready, const Walk& walk) const;
   template <class Present>
   void placed(const uint32_t* position, int64_t count, T* dw, const Present& present) const;
   void scatter(const T* present, const uint32_t* position, int64_t count, T* dense) const;

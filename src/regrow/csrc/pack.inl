@@ -1,7 +1,5 @@
 // Between tensors of [pixels][lanes] and tiles in scratch memory: packing, unpacking, prefetching. Included by walk.inl.
 
-constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // outputs that no cache would hold until they are read
-
 // Where one tile lies.
 struct Place {
   int row, col;  // first output pixel, in the stencil's own grid
@@ -9,6 +7,12 @@ struct Place {
   int lanes;     // lanes in use
   int strips;    // ceil(lanes / (V * kLanes))
 };
+
+// First lane of output pixel (i, j) of the tile.
+REGROW_INLINE int64_t output_at(const Stencil& s, int64_t lanes, int out, const Place& p, int i, int j) {
+  const int64_t row = s.row0 + (int64_t)s.row_step * (p.row + i), col = s.col0 + (int64_t)s.col_step * (p.col + j);
+  return ((out * (int64_t)s.out_rows + row) * s.out_cols + col) * lanes + p.lane;
+}
 
 // One pixel's lanes, split over strips: to[strip][V vectors] <- from[lanes], zeros behind the last lane.
 template <class T, int V>
@@ -47,6 +51,20 @@ void pack(T* packed, size_t strip_size, const Stencil& s, const T* x, int64_t la
       for (int q = from; q < to; q++) split<T, V>(out + q * width, strip_size, x + (pixel + q) * lanes + p.lane, p);
       if (to < s.halo_cols) clear<T, V>(out + to * width, strip_size, s.halo_cols - to, p);
     }
+}
+
+// tiles[strip][out of block][R*C pixels][V vectors] <- a map like the stencil's output, zero where no pixel or lane exists.
+template <class T, int R, int C, int V>
+void pack_tiles(T* tiles, size_t strip_size, const Stencil& s, const T* map, int64_t lanes, int out, int outs, const Place& p) {
+  for (int c = 0; c < outs; c++)
+    for (int i = 0; i < R; i++)
+      for (int j = 0; j < C; j++) {
+        T* to = tiles + ((size_t)c * R * C + i * C + j) * V * kLanes<T>;
+        if (i < s.rows - p.row && j < s.cols - p.col)
+          split<T, V>(to, strip_size, map + output_at(s, lanes, out + c, p, i, j), p);
+        else
+          clear<T, V>(to, strip_size, 1, p);
+      }
 }
 
 // packed[strip][channel][V vectors] <- rows[sample][features] from feature `channel` on: transposed on the way.
@@ -121,17 +139,9 @@ inline Box input_box(const Stencil& s, const Place& p) {
   return {top, left, top + s.halo_rows, left + s.halo_cols};
 }
 
-// First lane of output pixel (i, j) of the tile.
-REGROW_INLINE int64_t output_at(const Stencil& s, int64_t lanes, int out, const Place& p, int i, int j) {
-  const int64_t row = s.row0 + (int64_t)s.row_step * (p.row + i), col = s.col0 + (int64_t)s.col_step * (p.col + j);
-  return ((out * (int64_t)s.out_rows + row) * s.out_cols + col) * lanes + p.lane;
-}
-
-// Large outputs of whole cache lines need not be read before they are written.
 template <class T>
 bool streamed(const Stencil& s, const T* y, int64_t lanes) {
-  const int64_t pixel = lanes * (int64_t)sizeof(T);
-  return pixel % kLine == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0 && pixel * s.out_channels * s.out_rows * s.out_cols >= kStreamBytes;
+  return streamed(y, lanes, (int64_t)s.out_channels * s.out_rows * s.out_cols);
 }
 
 // y <- sums[strip][out of block][R*C pixels][V vectors], where pixels and lanes exist.
@@ -148,10 +158,7 @@ void unpack(const T* sums, size_t strip_size, const Stencil& s, T* y, int64_t la
         const T* from = sums + ((size_t)c * R * C + i * C + j) * width;
         for (int o = 0; o < whole; o++, to += width, from += strip_size)
           REGROW_UNROLL for (int v = 0; v < width; v += kLanes<T>) {
-            if (streams)
-              stream<T>(to + v, at(from + v));
-            else
-              put(to + v, at(from + v));
+            store(to + v, at(from + v), streams);
           }
         int n = 0;
         for (; n + kLanes<T> <= rest; n += kLanes<T>) put(to + n, at(from + n));

@@ -55,11 +55,14 @@ bool meets(int offset, int stride, int count, int in) {
   return false;
 }
 
-// Cheapest tile by a simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo.
-Tile choose_tile(const Traits& traits, int rows, int cols, int reach_rows, int reach_cols) {
+// Cheapest tile by a simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo. Units count the halo in 16
+// bits: Python refuses kernels that reach too far for the smallest tile.
+Tile choose_tile(const Traits& traits, int rows, int cols, int reach_rows, int reach_cols, int row_stride, int col_stride) {
   auto cost = [&](Tile t) {
     const double halo = double(t.rows + reach_rows) * (t.cols + reach_cols);
-    return ceil_div(rows, t.rows) * ceil_div(cols, t.cols) * (t.rows * t.cols + 1.5 + 0.25 * halo);
+    const double pixels = (double(t.rows - 1) * row_stride + reach_rows + 1) * (double(t.cols - 1) * col_stride + reach_cols + 1);
+    const double work = double(ceil_div(rows, t.rows)) * ceil_div(cols, t.cols) * (t.rows * t.cols + 1.5 + 0.25 * halo);
+    return std::pair(pixels > kMostUnits, work);
   };
   return *std::min_element(traits.tiles, traits.tiles + traits.tile_count, [&](Tile a, Tile b) { return cost(a) < cost(b); });
 }
@@ -127,17 +130,14 @@ void write_lists(OwnedStencil& s, size_t count, const Each& each) {
     s.block_begins.push_back(uint32_t(s.visit_list.size()));
   }
   s.visit_list.resize(s.visit_list.size() + kVisitPadding, Visit{0, 0, at});
-  s.matrix ? s.inputs.resize(count) : s.units.resize(count);
+  s.units.resize(count + kEntryPadding);
   each([&](const Entry& e) {
     const int b = e.in / s.in_block, channel = int(e.in) - b * s.in_block;
     const uint32_t k = length[size_t(b) * s.out_channels + e.out]++;
-    if (s.matrix)
-      s.inputs[k] = uint16_t(channel);
-    else
-      s.units[k] = (channel * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0);
+    s.units[k] = uint16_t((channel * s.halo_rows + (e.dy - s.dy0)) * s.halo_cols + (e.dx - s.dx0));
     if (s.row_begins.empty()) s.sources[k] = e.source;
   });
-  s.block_begin = s.block_begins.data(), s.visits = s.visit_list.data(), s.input = s.inputs.data(), s.unit = s.units.data();
+  s.block_begin = s.block_begins.data(), s.visits = s.visit_list.data(), s.unit = s.units.data();
   s.source = s.sources.data(), s.row_begin = s.row_begins.empty() ? nullptr : s.row_begins.data();
   s.entries = count;
 }
@@ -309,15 +309,15 @@ Stencil empty_map(const Geometry& g, Pass pass, const Band& row, const Band& col
   return s;
 }
 
-Tile tile_of(const Traits& traits, const Band& row, const Band& col) {
-  return choose_tile(traits, row.count, col.count, row.high - row.low, col.high - col.low);
+Tile tile_of(const Traits& traits, const AxisPlan& rows, const AxisPlan& cols, const Band& row, const Band& col) {
+  return choose_tile(traits, row.count, col.count, row.high - row.low, col.high - col.low, rows.step, cols.step);
 }
 
 std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
   AxisPlan rows = plan_axis({g.kernel_rows, g.stride_rows, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
   AxisPlan cols = plan_axis({g.kernel_cols, g.stride_cols, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
   const bool single = pass == Pass::input_gradient && rows.bands.size() == 1 && cols.bands.size() == 1;
-  const Tile common = tile_of(traits, rows.bands[0], cols.bands[0]);
+  const Tile common = tile_of(traits, rows, cols, rows.bands[0], cols.bands[0]);
   if (single) cut(rows, common.rows), cut(cols, common.cols);
   const auto by_row = rows.reached(), by_col = cols.reached();
   const size_t across = cols.bands.size();
@@ -334,7 +334,7 @@ std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Su
   for (size_t r = 0; r < entries.size(); r++) {
     const Band &row = rows.bands[r / across], &col = cols.bands[r % across];
     if (row.count == 0 || col.count == 0) continue;
-    OwnedStencil s(empty_map(g, pass, row, col, single ? common : tile_of(traits, row, col)));
+    OwnedStencil s(empty_map(g, pass, row, col, single ? common : tile_of(traits, rows, cols, row, col)));
     by_input(entries[r]);
     choose_blocks(traits, s, mean_entries(entries[r].size(), s, g.groups));
     write_lists(s, entries[r]);
@@ -358,7 +358,7 @@ static size_t bytes_of(const std::vector<T>& list) {
 
 size_t Plan::bytes() const {
   size_t total = sizeof(Plan) + bytes_of(stencils) + bytes_of(fold.target) + bytes_of(fold.begin) + bytes_of(fold.entry);
-  for (const OwnedStencil& s : stencils) total += bytes_of(s.block_begins) + bytes_of(s.units) + bytes_of(s.inputs) + bytes_of(s.sources) + bytes_of(s.row_begins) + bytes_of(s.visit_list);
+  for (const OwnedStencil& s : stencils) total += bytes_of(s.block_begins) + bytes_of(s.units) + bytes_of(s.sources) + bytes_of(s.row_begins) + bytes_of(s.visit_list);
   return total;
 }
 

@@ -8,7 +8,7 @@
 // input gradient   one stencil per residue of the stride, in and out swapped, row_stride = 1; without stride one per band of rows and
 //                  columns that the same taps reach
 // weight gradient  the forward stencil's lists, with the sum over pixels and samples instead of over entries;
-//                  of a matrix also the input gradient's lists, both gradients in one walk (both.inl)
+//                  or, where the input gradient is wanted too, its lists and both gradients in one walk (both.inl)
 //
 // Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Lists are built for one table of kernels (traits.h). Maps of up to `kUnrolledPixels` output pixels (Linear among
 // them) become a *matrix*: each output pixel is a row of its own, so that taps that only meet padding cost nothing.
@@ -25,6 +25,8 @@ namespace regrow {
 
 constexpr int kUnrolledPixels = 4;  // largest output map computed as a matrix
 constexpr int kVisitPadding = 2;    // readable visits behind the last block
+constexpr int kEntryPadding = 8;    // readable units and values behind the last entry
+constexpr int kMostUnits = 1 << 16;  // pixels of a packed input block
 
 enum class Pass { forward, input_gradient };
 
@@ -54,8 +56,7 @@ struct Stencil {
   int in_block, out_block;
   const uint32_t* block_begin;  // [out blocks x in blocks + 1] -> visits
   const Visit* visits;          // inside a block by length where sources are listed (the inner loop's exit becomes predictable), else by slot; padded
-  const uint16_t* input;        // of a matrix: entry -> input channel of its block
-  const uint32_t* unit;         // of maps: entry -> pixel of the packed input block
+  const uint16_t* unit;         // entry -> pixel of the packed input block (of a matrix: channel), and some more that may be read
   const uint32_t* source;       // entry -> which present weight (in row-major order of the mask); or, of matrices that are not unrolled (see source.h):
   const uint32_t* row_begin;    // the first present weight of each row of the mask; null where sources are listed
   bool transposed;              // rows of the mask are input channels, not output channels
@@ -67,8 +68,8 @@ struct Stencil {
 
 // A stencil with its lists.
 struct OwnedStencil : Stencil {
-  std::vector<uint32_t> block_begins, units, sources, row_begins;
-  std::vector<uint16_t> inputs;
+  std::vector<uint32_t> block_begins, sources, row_begins;
+  std::vector<uint16_t> units;
   std::vector<Visit> visit_list;
   explicit OwnedStencil(const Stencil& empty) : Stencil(empty) {}
   OwnedStencil(OwnedStencil&&) = default;  // lists stay where they are

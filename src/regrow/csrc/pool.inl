@@ -106,7 +106,7 @@ template <class T>
 void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, int64_t lanes, int part, int parts) {
   const Range mine = share(s.channels, part, parts);
   const int64_t in_size = (int64_t)s.in_rows * s.in_cols * lanes, out_size = (int64_t)s.out_rows * s.out_cols * lanes;
-  const bool tiles = tiles_map(s);
+  const bool tiles = tiles_map(s), streams = streamed(dx, lanes, in_size / lanes * s.channels);
   for (int64_t c = mine.begin; c < mine.end; c++) {
     if (!tiles)
       for (int64_t i = 0; i < in_size; i++) dx[c * in_size + i] = 0;
@@ -124,11 +124,12 @@ void max_pool_backward(const Pool& s, const T* g, const uint8_t* winner, T* dx, 
           [&](int64_t n) {
             const Vec<T> value = loose(grad + n);
             const Taps<T> tap = __builtin_convertvector(copied<Bytes<T>>(where + n), Taps<T>);
-            for (int t = 0; t < w.count; t++) put(to + (in + w.at[t] + n), tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{});
+            for (int t = 0; t < w.count; t++) store(to + (in + w.at[t] + n), (Vec<T>)(tap == Taps<T>{} + w.tap[t] ? value : Vec<T>{}), streams);
           },
           [&](int64_t n) {
             for (int t = 0; t < w.count; t++) to[in + w.at[t] + n] = where[n] == w.tap[t] ? grad[n] : T(0);
           });
     });
   }
+  finish_streams();
 }

@@ -56,7 +56,7 @@ template <class T>
 struct Four {
 #ifdef REGROW_AVX512
   __m512 numbers;  // four times: one load in place of four
-  REGROW_INLINE explicit Four(const T* from) : numbers(_mm512_broadcast_f32x4(_mm_loadu_ps(from))) {}
+  REGROW_INLINE explicit Four(const T* from) : numbers(_mm512_broadcast_f32x4(_mm_loadu_ps(from))) { __asm__("" : "+v"(numbers)); }  // now, not later
   template <int N>
   REGROW_INLINE Vec<T> everywhere() const { return (Vec<T>)_mm512_permute_ps(numbers, N * 0x55); }
 #else
@@ -67,13 +67,14 @@ struct Four {
 #endif
 };
 
-// Four whole numbers that follow each other, in as few loads as they fit in.
-template <class Unit>
+// Four units that follow each other, in one load.
 struct FourUnits {
-  static constexpr int kOfWord = 8 / int(sizeof(Unit));
-  uint64_t word[4 / kOfWord];
-  REGROW_INLINE explicit FourUnits(const Unit* from) { __builtin_memcpy(word, from, sizeof word); }
-  REGROW_INLINE size_t operator[](int n) const { return Unit(word[n / kOfWord] >> n % kOfWord * 8 * sizeof(Unit)); }
+  uint64_t word;
+  REGROW_INLINE explicit FourUnits(const uint16_t* from) {
+    __builtin_memcpy(&word, from, sizeof word);
+    __asm__("" : "+r"(word));  // now, not later
+  }
+  REGROW_INLINE size_t operator[](int n) const { return uint16_t(word >> n * 16); }
 };
 
 // The first `count` lanes, zeros behind; reads nothing behind the last.
@@ -102,6 +103,23 @@ REGROW_INLINE void stream(T* to, const Vec<T>& v) {
 #else
   at(to) = v;
 #endif
+}
+
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // outputs that no cache would hold until they are read
+
+// Whether `runs` of so many numbers each are so large, and whole cache lines: then they need not be read before they are written.
+template <class T>
+bool streamed(const T* y, int64_t run, int64_t runs) {
+  const int64_t bytes = run * (int64_t)sizeof(T);
+  return bytes % kLine == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0 && bytes * runs >= kStreamBytes;
+}
+
+template <class T>
+REGROW_INLINE void store(T* to, const Vec<T>& v, bool streams) {
+  if (streams)
+    stream<T>(to, v);
+  else
+    put(to, v);
 }
 
 REGROW_INLINE void finish_streams() {

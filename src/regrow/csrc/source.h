@@ -34,7 +34,7 @@ void runs_of_columns(const Stencil& s, Range blocks, Move move) {
     for (int block = 0; block < s.out_blocks(); block++) {
       const uint32_t* begin = s.block_begin + size_t(block) * s.in_blocks() + b;
       const uint32_t end = s.visits[begin[1]].begin;
-      for (uint32_t k = s.visits[begin[0]].begin; k < end; k++) move(int64_t(k), next[s.input[k]]++);
+      for (uint32_t k = s.visits[begin[0]].begin; k < end; k++) move(int64_t(k), next[s.unit[k]]++);
     }
   }
 }

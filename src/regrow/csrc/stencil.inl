@@ -8,20 +8,18 @@
 constexpr int kMostVectors = REGROW_TRAITS.registers;
 constexpr int kManyVectors = 8;  // more of a matrix tile than this are worth it only for a whole batch
 
-// Where an entry's input lies in the packed block: 16 bits are enough for a matrix, taps of a map may be farther apart.
-template <int P>
-REGROW_INLINE auto units_of(const Stencil& s) {
-  if constexpr (P == 1)
-    return s.input;
-  else
-    return s.unit;
-}
-
 // The part of a strip's tile that a visit two further on will use.
 template <class T, int P>
 REGROW_INLINE void fetch_tile(const T* tile, const Visit* visit) {
   const T* next = tile + (size_t)visit[kVisitPadding].slot * P * kLanes<T>;
   REGROW_UNROLL for (int t = 0; t < P; t += kLine / int(kLanes<T> * sizeof(T))) __builtin_prefetch(next + t * kLanes<T>);
+}
+
+template <class T, int V>
+bool finite(const T* packed, int pixels) {
+  Vec<T> zero{};
+  for (int i = 0; i < pixels * V; i++) zero += at(packed + i * kLanes<T>) * T(0);
+  return lane_sum<T>(zero) == 0;
 }
 
 // Where the tile's pixels lie in the packed input, from an entry's unit on.
@@ -51,7 +49,7 @@ struct ForwardTiles {
     // Local copies: the compiler must assume that storing sums changes whatever else is in memory.
     Ahead ahead = shared;
     const Shape<T, V, S> shape(s);
-    const auto* const unit = units_of<R * C>(s);
+    const uint16_t* const unit = s.unit;
     const T *const value = values, *const biases = bias;
     const int pixels_per_bias = s.pixels_per_bias;
     for (; visit < last; visit++) {
@@ -71,13 +69,16 @@ struct ForwardTiles {
     shared = ahead;
   }
 
-  // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel]. It waits for loads: so positions and values come four at a time.
-  template <class Unit>
-  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const Unit* unit, const T* value,
+  // The inner loop: sum[pixel] += value_k * packed[unit_k + pixel]. Loads are what it waits for. So units and values come four at a time, and
+  // before the multiply-adds of the four before them: behind those, their addresses would be known too late.
+  REGROW_INLINE static void accumulate(Vec<T> (&sum)[P], const Shape<T, V, S>& shape, const T* packed, const uint16_t* unit, const T* value,
                                        const T* end) {
-    for (; value + 4 <= end; value += 4, unit += 4) {
-      const FourUnits<Unit> from(unit);
-      const Four<T> w(value);
+    FourUnits next_units(unit);
+    Four<T> next_values(value);
+    for (; value + 4 <= end; value += 4) {
+      const FourUnits from = next_units;
+      const Four<T> w = next_values;
+      next_units = FourUnits(unit += 4), next_values = Four<T>(value + 4);
       add(sum, shape, packed, from[0], w.template everywhere<0>());
       add(sum, shape, packed, from[1], w.template everywhere<1>());
       add(sum, shape, packed, from[2], w.template everywhere<2>());
@@ -119,24 +120,16 @@ struct GradientTiles {
   void begin(T* grads, size_t strip_size, int out, int outs, const Place& p) {
     rows_inside = s.rows - p.row < R ? s.rows - p.row : R, cols_inside = s.cols - p.col < C ? s.cols - p.col : C;
     if (order == Order::rows) return pack_rows<T, V>(grads, strip_size, grad_out, s.out_channels, out, outs, p);
-    for (int c = 0; c < outs; c++)
-      for (int i = 0; i < R; i++)
-        for (int j = 0; j < C; j++) {
-          T* to = grads + ((size_t)c * R * C + i * C + j) * V * kLanes<T>;
-          if (i < rows_inside && j < cols_inside)
-            split<T, V>(to, strip_size, grad_out + output_at(s, lanes, out + c, p, i, j), p);
-          else
-            clear<T, V>(to, strip_size, 1, p);
-        }
+    pack_tiles<T, R, C, V>(grads, strip_size, s, grad_out, lanes, out, outs, p);
   }
 
   const T* outputs_read() const { return grad_out; }
 
   void block(const Visit* visit, const Visit* last, const T* packed, int pixels, const T* grads, int, Ahead& shared, Ahead& outputs) const {
-    if ((rows_inside < R || cols_inside < C) && !finite(packed, pixels)) return add_inside(visit, last, packed, grads);
+    if ((rows_inside < R || cols_inside < C) && !finite<T, V>(packed, pixels)) return add_inside(visit, last, packed, grads);
     Ahead ahead = shared;
     const Shape<T, V, S> shape(s);
-    const auto* const unit = units_of<R * C>(s);
+    const uint16_t* const unit = s.unit;
     T* const total = sums;
     for (; visit < last; visit++) {
       ahead.fetch();
@@ -158,8 +151,8 @@ struct GradientTiles {
   }
 
   // The inner loop: for N entries at once, sums[n] += sum over pixels and lanes of g[pixel] * packed[unit_n + pixel].
-  template <int N, class Unit>
-  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<T, V, S>& shape, const T* packed, const Unit* unit, T* sums) {
+  template <int N>
+  REGROW_INLINE static void add_products(const Vec<T> (&g)[P], const Shape<T, V, S>& shape, const T* packed, const uint16_t* unit, T* sums) {
     Vec<T> sum[N] = {};
     const T* x[N];
     REGROW_UNROLL for (int n = 0; n < N; n++) x[n] = packed + (size_t)unit[n] * (V * kLanes<T>);
@@ -173,18 +166,12 @@ struct GradientTiles {
     add_lane_sums<T, N>(sums, sum);
   }
 
-  static bool finite(const T* packed, int pixels) {
-    Vec<T> zero{};
-    for (int i = 0; i < pixels * V; i++) zero += at(packed + i * kLanes<T>) * T(0);
-    return lane_sum<T>(zero) == 0;
-  }
-
   // The same where the tile hangs over the map and the input is not finite: zero gradients beyond the map would make NaN of it.
   void add_inside(const Visit* visit, const Visit* last, const T* packed, const T* grads) const {
     const Shape<T, V, S> shape(s);
     for (; visit < last; visit++)
       for (uint32_t k = visit->begin; k < visit->end(); k++) {
-        const T *g = grads + (size_t)visit->slot * P * kLanes<T>, *x = packed + (size_t)units_of<R * C>(s)[k] * (V * kLanes<T>);
+        const T *g = grads + (size_t)visit->slot * P * kLanes<T>, *x = packed + (size_t)s.unit[k] * (V * kLanes<T>);
         T total = 0;
         for (int i = 0; i < rows_inside; i++)
           for (int j = 0; j < cols_inside; j++)
@@ -221,10 +208,10 @@ int vectors_for(const Stencil& s, int64_t lanes, int parts, int most = kMostVect
   return best;
 }
 
-// Calls body.run<R, C, V, S>() for the stencil's tile.
+// Calls body.run<R, C, V, S>() for the stencil's tile; of a matrix with at most so many vectors.
 template <class T, class Body>
-void with_tile(const Stencil& s, const Body& body) {
-  const int vectors = s.matrix ? vectors_for<T>(s, body.lanes, body.parts) : 0;
+void with_tile(const Stencil& s, const Body& body, int most = kMostVectors) {
+  const int vectors = s.matrix ? vectors_for<T>(s, body.lanes, body.parts, most) : 0;
 #define VECTORS(V) \
   if (vectors == V) return body.template run<1, 1, V, 1>();
 #define TILE(R, C)                                                             \
@@ -268,6 +255,25 @@ struct Gradient {
   }
 };
 
+// Tiles of at most kBothMost vectors: layer.cpp asks for no others.
+template <class T>
+struct Both {
+  const Stencil& s;
+  Order order;
+  const T *x, *grad_out, *values;
+  T *dx, *sums;
+  int64_t lanes;
+  int part, parts;
+  template <int R, int C, int V, int S>
+  void run() const {
+    if constexpr (R * C * V <= kBothMost) {
+      BothTiles<T, R, C, V, S> body{s, order, x, values, dx, sums, lanes};
+      walk<T, R, C, V>(s, order, grad_out, lanes, part, parts, body);
+      finish_streams();
+    }
+  }
+};
+
 template <class T>
 void forward(const Stencil& s, Order order, const T* x, const T* values, const T* bias, T* y, int64_t lanes, int part, int parts) {
   with_tile<T>(s, Forward<T>{s, order, x, values, bias, y, lanes, part, parts});
@@ -280,11 +286,5 @@ void weight_gradient(const Stencil& s, Order order, const T* x, const T* grad_ou
 
 template <class T>
 void both_gradients(const Stencil& s, Order order, const T* x, const T* grad_out, const T* values, T* dx, T* sums, int64_t lanes, int part, int parts) {
-  const int vectors = vectors_for<T>(s, lanes, parts, kBothVectors);
-#define VECTORS(V) \
-  if (vectors == V) return walk_both<T, V>(s, order, x, grad_out, values, dx, sums, lanes, part, parts);
-#define TILE(R, C)
-#include REGROW_TILES
-#undef TILE
-#undef VECTORS
+  with_tile<T>(s, Both<T>{s, order, x, grad_out, values, dx, sums, lanes, part, parts}, kBothMost);
 }

@@ -29,8 +29,12 @@ struct Traits {
   }
 };
 
-constexpr Traits kAvx512{"avx512", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024, 32};
-constexpr Traits kWide{"wide", 64, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 64, 1024, 32};  // the 16-lane kernels without their instructions
+// Vectors of x, and of dx, that a walk for both gradients can hold: beside them are the sums of some weights, a weight and a gradient.
+constexpr int kBothAtOnce = 4;
+constexpr int both_vectors(const Traits& t) { return (t.registers - kBothAtOnce - 2) / 2; }
+
+constexpr Traits kAvx512{"avx512", 64, 32 << 10, 24 << 10, 256 << 10, 1000 << 10, 64, 1024, 32};
+constexpr Traits kWide{"wide", 64, 32 << 10, 24 << 10, 256 << 10, 1000 << 10, 64, 1024, 32};  // the 16-lane kernels without their instructions
 constexpr Traits kAvx2{"avx2", 32, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 96, 1024, 16};
 constexpr Traits kNeon{"neon", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024, 32};
 constexpr Traits kGeneric{"generic", 16, 32 << 10, 24 << 10, 128 << 10, 1000 << 10, 128, 1024, 16};

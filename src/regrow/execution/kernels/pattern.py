@@ -18,6 +18,7 @@ from regrow.native import records
 from regrow.support import Support
 
 _KEPT_PLANS = 24  # of map sizes, windows and passes of one support
+_UNROLLED, _MOST_UNITS = 4, 2**16  # kUnrolledPixels and kMostUnits of csrc/plan.h
 
 
 class KernelPlan:
@@ -146,6 +147,11 @@ def refuse_large(shape: Sequence[int], w: Geometry, rows: int, cols: int) -> tup
     numbers = max(rows * cols, out[0] * out[1]) * max(shape[0], shape[1] * w.groups)
     if max(padded, numbers) >= 2**31:
         raise ValueError(f"maps of {rows} x {cols} pixels are too large for sparse kernels: call handle.densify()")
+    reach = [d * (k - 1) + 1 for d, k in zip(w.dilation, w.kernel, strict=True)]
+    if out[0] * out[1] > _UNROLLED and reach[0] * (reach[1] + 3 * w.stride[1]) > _MOST_UNITS:
+        raise ValueError(
+            f"a kernel of {w.kernel} with dilation {w.dilation} reaches too far for sparse kernels: call handle.densify()"
+        )
     return out
 
 
