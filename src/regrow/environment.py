@@ -47,12 +47,12 @@ def machine() -> str:
 
 
 def processor_name() -> str:
-    """The processor's name as the system gives it."""
+    """The processor's name as the system gives it, with family and model: names like "AMD EPYC" stand for many."""
     info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.is_file() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
+    lines = info.read_text().split("\n\n")[0].splitlines() if info.is_file() else ()
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = found.get("model name") or platform.processor() or "unknown"
+    return f"{name} (family {found['cpu family']}, model {found['model']})" if "cpu family" in found else name
 
 
 def cores() -> int:
