@@ -140,12 +140,14 @@ void split_channels(const Task<T>& s, T* arena, Range channels, Range rows) {
     }
 }
 
-// Maxima of the rows of a window, a vector of columns at a time, then of its columns.
+// Maxima of the rows of a window, then of its columns.
 template <class T>
 void max_pool_pixels(const Task<T>& s, T* arena, Range channels, Range rows) {
   const int64_t L = kLanes<T>;
   static thread_local Scratch scratch;
-  T* const most = scratch.get<T>(size_t(s.in.cols + L));
+  // Vectors reach beyond the map: by one, and by the window's columns.
+  const size_t width = size_t((s.in.cols + L - 1) / L + 1) * L + size_t(s.kernel_cols * s.dilation_cols);
+  T *const most = scratch.get<T>(width + size_t(s.in.cols + L)), *const whole = most + (width + L - 1) / L * L;
   for (int64_t c = channels.begin; c < channels.end; c++)
     for (int64_t row = rows.begin; row < rows.end; row++) {
       const Range window = window_of(int(row), s.stride_rows, s.pad_top, s.kernel_rows, s.dilation_rows, s.in.rows);
@@ -156,7 +158,19 @@ void max_pool_pixels(const Task<T>& s, T* arena, Range channels, Range rows) {
         for (int64_t r = window.begin + s.dilation_rows; r < window.end; r += s.dilation_rows) v = larger(v, loose(in + r * s.in.pitch + q));
         at(most + q) = v;
       }
+      // Maxima of windows as if they were inside, a vector at a time; those that hang over the border one by one.
+      const int reach = (s.kernel_cols - 1) * s.dilation_cols + 1;
+      for (int64_t q = 0; q + reach <= s.in.cols; q += L) {
+        Vec<T> v = loose(most + q);
+        for (int k = s.dilation_cols; k < reach; k += s.dilation_cols) v = larger(v, loose(most + q + k));
+        at(whole + q) = v;
+      }
       for (int col = 0; col < s.out.cols; col++) {
+        const int64_t first = int64_t(col) * s.stride_cols - s.pad_left;
+        if (first >= 0 && first + reach <= s.in.cols) {
+          out[col] = whole[first];
+          continue;
+        }
         const Range across = window_of(col, s.stride_cols, s.pad_left, s.kernel_cols, s.dilation_cols, s.in.cols);
         T v = most[across.begin];
         for (int64_t q = across.begin + s.dilation_cols; q < across.end; q += s.dilation_cols) v = larger(v, most[q]);
