@@ -109,7 +109,7 @@ def test_plans_from_rows_and_columns_are_those_from_masks(use):
     expected = result()
     backward, plans = use == "input_gradient", pattern.support.derive(Plans, Plans)
     plan = KernelPlan(record_of(pattern.shape, pattern.geometry, 9, 9), (rows, columns), backward, torch.float32)
-    plans._found = {(pattern.geometry, backward, 9, 9, torch.float32): plan}
+    plans._found = {(pattern.geometry, backward, 9, 9, torch.float32, 0): plan}
     assert torch.equal(result(), expected)
     assert list(plans._found.values()) == [plan]
 

@@ -237,7 +237,7 @@ def test_maps_without_pixels_and_maps_too_large():
     with pytest.raises(ValueError, match="no pixels"):
         passes.forward(torch.zeros(2, 3, 0, 4), torch.zeros(4, 3, 2, 2), None, pattern)
     with pytest.raises(ValueError, match="too large"):
-        pattern.plan("forward", 2**16, 2**16, torch.float32)
+        pattern.plan("forward", 2**16, 2**16, torch.float32, samples=1)
 
 
 @pytest.mark.parametrize("storage", ["dense", "compact"])

@@ -72,13 +72,14 @@ struct Api {
     return guarded([&] { parallel_openmp(parts, [&](int part) { body(run.kernels, part, parts); }); });
   }
 
-  // The present weights are those of a mask, or (mask null) of rows and columns, see `Support`.
+  // The present weights are those of a mask, or (mask null) of rows and columns, see `Support`. `samples`: 0, or of all batches that the plan will see.
   static int plan_create(const Geometry* geometry, const uint8_t* mask, const int64_t* row_begin, const int32_t* column, int input_gradient,
-                         void** plan, int) {
+                         int samples, void** plan, int) {
     const Traits& traits = *table_of<T>().traits;
     const Pass pass = input_gradient ? Pass::input_gradient : Pass::forward;
+    const Few few{samples, traits.vector_bytes / int(sizeof(T))};
     return guarded([&] {
-      *plan = new Plan(mask ? build_plan(traits, *geometry, mask, pass) : build_plan(traits, *geometry, Support{row_begin, column}, pass));
+      *plan = new Plan(mask ? build_plan(traits, *geometry, mask, pass, few) : build_plan(traits, *geometry, Support{row_begin, column}, pass, few));
     });
   }
 

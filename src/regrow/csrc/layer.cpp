@@ -68,12 +68,17 @@ void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, i
 }  // namespace
 
 template <class T>
+int64_t Runner<T>::lanes_of(const Stencil& s, int64_t samples) const {
+  return s.across ? kernels.traits->vector_bytes / int64_t(sizeof(T)) : samples * s.lanes_per_sample;
+}
+
+template <class T>
 void Runner<T>::forward(const Plan& plan, const T* x, const T* weights, const T* bias, T* y, int64_t samples, Order order) const {
   if (samples == 0) return;
   T* values = values_of<T>(plan.entries());
   for (const Stencil& s : plan.stencils) {
     list_values(s, weights, values);
-    const int64_t lanes = samples * s.lanes_per_sample;
+    const int64_t lanes = lanes_of(s, samples);
     const int parts = parts_for(lanes * s.rows * s.cols * (int64_t(s.entries) + s.out_channels) / kWorkLanes);
     parallel(parts, [&](int part) { kernels.forward(s, order, x, values, bias, y, lanes, part, parts); });
   }
@@ -157,7 +162,7 @@ void Runner<T>::present_gradient(const Plan& plan, T* gradient, int64_t count, i
   if (plan.stencils.empty() || !plan.stencils[0].row_begin) std::fill_n(gradient, count, T(0));  // weights that only meet padding are in no list
   for (const Stencil& s : plan.stencils) {
     ready(s);
-    const int64_t lanes = samples * s.lanes_per_sample;
+    const int64_t lanes = lanes_of(s, samples);
     const int parts = parts_for(lanes * s.rows * s.cols * int64_t(s.entries) / kWorkLanes);
     const size_t stride = (s.entries + 15) / 16 * 16;  // whole cache lines
     T* sums = scratch.get<T>(stride * parts);

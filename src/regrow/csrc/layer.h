@@ -38,6 +38,7 @@ struct Runner {
   void gather(const T* dense, const uint32_t* position, int64_t count, T* present) const;
 
  private:
+  int64_t lanes_of(const Stencil& s, int64_t samples) const;
   bool once_is_faster(const Stencil& s, int64_t samples) const;
   void list_values(const Stencil& s, const T* weights, T* values) const;
   template <class Ready, class Walk>

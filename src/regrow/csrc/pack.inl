@@ -31,9 +31,45 @@ REGROW_INLINE void clear(T* to, size_t strip_size, int pixels, const Place& p) {
     for (int i = 0; i < pixels * V; i++) at(to + i * kLanes<T>) = Vec<T>{};
 }
 
+// The vector of a row of `width` numbers at a place, zeros outside the row.
+template <class T>
+REGROW_INLINE Vec<T> of_row(const T* row, int64_t place, int64_t width) {
+  if (place >= 0 && place + kLanes<T> <= width) return loose(row + place);
+  return lanes_between(row + place, int(place < 0 ? -place : 0), int(width - place < kLanes<T> ? width - place : kLanes<T>));
+}
+
+// First number of vector i of row j of the tile, and how many of it exist; lanes are columns.
+struct Across {
+  int64_t at;
+  int lanes;
+};
+template <class T>
+REGROW_INLINE Across output_across(const Stencil& s, int out, const Place& p, int i, int j) {
+  const int64_t width = int64_t(s.out_cols) * s.across, first = int64_t(p.row + i) * kLanes<T>, left = width - first;
+  return {(int64_t(out) * s.out_rows + p.col + j) * width + first, int(left < kLanes<T> ? left : kLanes<T>)};
+}
+
+// Lanes are columns: packed[channel][vector of a row, shift][halo row] <- x, zero outside the map and where no output is.
+template <class T>
+void pack_across(T* packed, const Stencil& s, const T* x, int channel, int channels, const Place& p) {
+  const int64_t width = int64_t(s.in_cols) * s.across, out_width = int64_t(s.out_cols) * s.across;
+  const int top = p.col + s.dx0;
+  const int from = top < 0 ? -top : 0, to = s.in_rows - top < s.halo_cols ? s.in_rows - top : s.halo_cols;
+  for (int c = 0; c < channels; c++) {
+    const T* rows = x + (int64_t(channel + c) * s.in_rows + top) * width;
+    for (int i = 0; i < s.halo_rows; i++, packed += s.halo_cols * kLanes<T>) {
+      const int64_t out = int64_t(p.row + i / s.row_stride) * kLanes<T>, place = out + int64_t(s.dy0 + i % s.row_stride) * s.across;
+      const int64_t end = out_width - out + place < width ? out_width - out + place : width;  // of what an output reads
+      for (int q = 0; q < s.halo_cols; q++)
+        at(packed + q * kLanes<T>) = q >= from && q < to && place < end && place + kLanes<T> > 0 ? of_row(rows + q * width, place, end) : Vec<T>{};
+    }
+  }
+}
+
 // packed[strip][channel][halo row][halo col][V vectors] <- x, zero outside the map.
 template <class T, int V>
 void pack(T* packed, size_t strip_size, const Stencil& s, const T* x, int64_t lanes, int channel, int channels, const Place& p) {
+  if (s.across) return pack_across(packed, s, x, channel, channels, p);
   constexpr int width = V * kLanes<T>;
   const int top = p.row * s.row_stride + s.dy0, left = p.col * s.col_stride + s.dx0;
   int from = left < 0 ? -left : 0, to = s.in_cols - left < s.halo_cols ? s.in_cols - left : s.halo_cols;
@@ -53,9 +89,21 @@ void pack(T* packed, size_t strip_size, const Stencil& s, const T* x, int64_t la
     }
 }
 
+template <class T, int R, int C>
+void pack_tiles_across(T* tiles, const Stencil& s, const T* map, int out, int outs, const Place& p) {
+  for (int c = 0; c < outs; c++)
+    for (int i = 0; i < R; i++)
+      for (int j = 0; j < C; j++, tiles += kLanes<T>) {
+        const bool exists = i < s.rows - p.row && j < s.cols - p.col;
+        const Across from = exists ? output_across<T>(s, out + c, p, i, j) : Across{0, 0};
+        at(tiles) = exists ? first_lanes(map + from.at, from.lanes) : Vec<T>{};
+      }
+}
+
 // tiles[strip][out of block][R*C pixels][V vectors] <- a map like the stencil's output, zero where no pixel or lane exists.
 template <class T, int R, int C, int V>
 void pack_tiles(T* tiles, size_t strip_size, const Stencil& s, const T* map, int64_t lanes, int out, int outs, const Place& p) {
+  if (s.across) return pack_tiles_across<T, R, C>(tiles, s, map, out, outs, p);
   for (int c = 0; c < outs; c++)
     for (int i = 0; i < R; i++)
       for (int j = 0; j < C; j++) {
@@ -149,6 +197,15 @@ template <class T, int R, int C, int V>
 void unpack(const T* sums, size_t strip_size, const Stencil& s, T* y, int64_t lanes, int out, int outs, const Place& p) {
   constexpr int width = V * kLanes<T>;
   const int rows = s.rows - p.row < R ? s.rows - p.row : R, cols = s.cols - p.col < C ? s.cols - p.col : C;
+  if (s.across) {
+    for (int c = 0; c < outs; c++)
+      for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) {
+          const Across to = output_across<T>(s, out + c, p, i, j);
+          put_first(y + to.at, at(sums + ((size_t)c * R * C + i * C + j) * width), to.lanes);
+        }
+    return;
+  }
   const int whole = p.lanes / width, rest = p.lanes % width;
   const bool streams = streamed(s, y, lanes);
   for (int c = 0; c < outs; c++)

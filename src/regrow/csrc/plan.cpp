@@ -16,6 +16,8 @@ constexpr int kMostMatrixInputs = 192;
 // blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
 constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
 constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
+constexpr double kWorthShifting = 1.5;    // times as many lanes in use that pay for shifted copies of the input
+constexpr int kMostShifts = 16, kWidestTile = 8;
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int floor_mod(int a, int b) { return ((a % b) + b) % b; }
 
@@ -343,6 +345,40 @@ std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Su
   return stencils;
 }
 
+// Whether columns fill vectors so much better than these samples do that shifted copies of the input pay.
+bool runs_across(const Geometry& g, Few few) {
+  if (few.samples == 0 || g.stride_rows != 1 || g.stride_cols != 1) return false;
+  const int reach_rows = g.dilation_rows * (g.kernel_rows - 1), shifts = g.dilation_cols * (g.kernel_cols - 1) + 1;
+  if (shifts > kMostShifts || shifts * (kWidestTile + reach_rows) > kMostUnits) return false;
+  const int lanes = g.out_cols * few.samples;
+  const double by_columns = double(lanes) / (ceil_div(lanes, few.lanes) * few.lanes), by_samples = double(few.samples) / (ceil_div(few.samples, few.lanes) * few.lanes);
+  return by_columns >= kWorthShifting * by_samples;
+}
+
+// Lanes are columns of few samples: vectors of a row take the place of rows, rows of the map that of columns.
+OwnedStencil across(const Traits& traits, const Geometry& g, const Support& support, Pass pass, Few few) {
+  const AxisPlan rows = plan_axis({g.kernel_rows, 1, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
+  const AxisPlan cols = plan_axis({g.kernel_cols, 1, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
+  const Band &row = rows.bands[0], &col = cols.bands[0];
+  const int reach = row.high - row.low, shifts = col.high - col.low + 1, vectors = ceil_div(col.count * few.samples, few.lanes);
+  const Tile tile = choose_tile(traits, vectors, row.count, shifts - 1, reach, shifts, 1);
+  OwnedStencil s(empty_map(g, pass, row, col, tile));
+  s.across = few.samples;
+  s.rows = vectors, s.cols = row.count;
+  s.row_stride = shifts, s.dy0 = col.low, s.dx0 = row.low;
+  s.halo_rows = tile.rows * shifts, s.halo_cols = tile.cols + reach;
+  std::vector<Entry> entries;
+  for_each_weight(g, support, [&](uint32_t o, uint32_t i, int ky, int kx, uint32_t rank) {
+    if (!rows.reaches(rows.taps[ky], row) || !cols.reaches(cols.taps[kx], col)) return;
+    const bool forward = pass == Pass::forward;
+    entries.push_back({forward ? o : i, forward ? i : o, cols.taps[kx].offset, rows.taps[ky].offset, rank});
+  });
+  by_input(entries);
+  choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
+  write_lists(s, entries);
+  return s;
+}
+
 }  // namespace
 
 size_t Plan::entries() const {
@@ -362,7 +398,7 @@ size_t Plan::bytes() const {
   return total;
 }
 
-Plan build_plan(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
+Plan build_plan(const Traits& traits, const Geometry& g, const Support& support, Pass pass, Few few) {
   Plan plan;
   const bool one_tap = g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1;
   const int pixels = g.out_rows * g.out_cols;
@@ -371,13 +407,15 @@ Plan build_plan(const Traits& traits, const Geometry& g, const Support& support,
   } else if (pixels <= kUnrolledPixels) {
     plan.stencils.push_back(unrolled(traits, g, support, pass));
     if (pass == Pass::forward && pixels > 1) plan.fold = fold_of(plan.stencils[0].sources);
+  } else if (runs_across(g, few)) {
+    plan.stencils.push_back(across(traits, g, support, pass, few));
   } else {
     plan.stencils = maps(traits, g, support, pass);
   }
   return plan;
 }
 
-Plan build_plan(const Traits& traits, const Geometry& g, const uint8_t* mask, Pass pass) {
+Plan build_plan(const Traits& traits, const Geometry& g, const uint8_t* mask, Pass pass, Few few) {
   const int row = g.in_channels / g.groups * g.kernel_rows * g.kernel_cols;
   std::vector<int64_t> row_begin(1, 0);
   std::vector<int32_t> column;
@@ -386,7 +424,7 @@ Plan build_plan(const Traits& traits, const Geometry& g, const uint8_t* mask, Pa
       if (*mask++) column.push_back(i);
     row_begin.push_back(int64_t(column.size()));
   }
-  return build_plan(traits, g, Support{row_begin.data(), column.data()}, pass);
+  return build_plan(traits, g, Support{row_begin.data(), column.data()}, pass, few);
 }
 
 }  // namespace regrow

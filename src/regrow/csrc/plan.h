@@ -12,6 +12,10 @@
 //
 // Tensors are [channels][rows][cols][lanes], lanes = samples, fastest. Lists are built for one table of kernels (traits.h). Maps of up to `kUnrolledPixels` output pixels (Linear among
 // them) become a *matrix*: each output pixel is a row of its own, so that taps that only meet padding cost nothing.
+//
+// Few samples would leave lanes idle. Then lanes run *across* columns: a row of a map is cols * samples numbers, and a tap k columns to the right
+// reads them k * samples further on. A tile is some vectors of a row by some rows, and its input is packed once per shift, so that the inner
+// loops see what they always see: vectors at units. The stencil's own "rows" are then vectors of a row, its "columns" rows of the map.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +57,7 @@ struct Stencil {
   bool matrix;           // 1x1 maps: tiles are vectors of lanes, as many as suit the batch
   int lanes_per_sample;  // matrix over whole maps (1x1 convolution): pixels count as samples
   int pixels_per_bias;   // unrolled maps: rows that share a bias
+  int across;            // samples whose columns are the lanes; 0: lanes are samples
   int in_block, out_block;
   const uint32_t* block_begin;  // [out blocks x in blocks + 1] -> visits
   const Visit* visits;          // inside a block by length where sources are listed (the inner loop's exit becomes predictable), else by slot; padded
@@ -95,7 +100,12 @@ struct Support {
   const int32_t* column;
 };
 
-Plan build_plan(const Traits& traits, const Geometry& geometry, const Support& support, Pass pass);
-Plan build_plan(const Traits& traits, const Geometry& geometry, const uint8_t* mask, Pass pass);
+// How many samples a plan is for where they may be too few for the lanes of a vector; 0: it serves any number.
+struct Few {
+  int samples = 0, lanes = 0;
+};
+
+Plan build_plan(const Traits& traits, const Geometry& geometry, const Support& support, Pass pass, Few few = {});
+Plan build_plan(const Traits& traits, const Geometry& geometry, const uint8_t* mask, Pass pass, Few few = {});
 
 }  // namespace regrow

@@ -77,19 +77,43 @@ struct FourUnits {
   REGROW_INLINE size_t operator[](int n) const { return uint16_t(word >> n * 16); }
 };
 
-// The first `count` lanes, zeros behind; reads nothing behind the last.
-template <class T>
-REGROW_INLINE Vec<T> first_lanes(const T* from, int count) {
-  if (count >= kLanes<T>) return loose(from);
-#ifdef REGROW_AVX512
-  return (Vec<T>)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
-#elif defined(REGROW_AVX2)
+#ifdef REGROW_AVX2
+// All bits of lanes [begin, end).
+REGROW_INLINE __m256i between(int begin, int end) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return (Vec<T>)_mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+  return _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(begin - 1)), _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
+}
+#elif defined(REGROW_AVX512)
+REGROW_INLINE __mmask16 between(int begin, int end) { return (__mmask16)((1u << end) - (1u << begin)); }
+#endif
+
+// Lanes [begin, end), zeros elsewhere; reads nothing else.
+template <class T>
+REGROW_INLINE Vec<T> lanes_between(const T* from, int begin, int end) {
+#ifdef REGROW_AVX512
+  return (Vec<T>)_mm512_maskz_loadu_ps(between(begin, end), from);
+#elif defined(REGROW_AVX2)
+  return (Vec<T>)_mm256_maskload_ps(from, between(begin, end));
 #else
   Vec<T> v{};
-  for (int n = 0; n < count; n++) v[n] = from[n];
+  for (int n = begin; n < end; n++) v[n] = from[n];
   return v;
+#endif
+}
+
+// The first `count` lanes, zeros behind; reads nothing behind the last.
+template <class T>
+REGROW_INLINE Vec<T> first_lanes(const T* from, int count) { return count >= kLanes<T> ? loose(from) : lanes_between(from, 0, count); }
+
+// Writes the first `count` lanes, and nothing behind.
+template <class T>
+REGROW_INLINE void put_first(T* to, const Vec<T>& v, int count) {
+#ifdef REGROW_AVX512
+  _mm512_mask_storeu_ps(to, between(0, count), (__m512)v);
+#elif defined(REGROW_AVX2)
+  _mm256_maskstore_ps(to, between(0, count), (__m256)v);
+#else
+  for (int n = 0; n < count; n++) to[n] = v[n];
 #endif
 }
 

@@ -49,7 +49,7 @@ REGROW_INLINE int channels_of(const Stencil& s, int block) {
 // Starts to fetch what follows block b of this item: the next block, or the next item's first.
 template <class T, int R, int C, int V>
 Ahead after_block(const Stencil& s, const Grid& g, const T* x, int64_t lanes, int64_t item, int64_t items, int b, const uint32_t* begin) {
-  if (s.matrix) return {};  // its pack reads long runs, which the hardware foresees
+  if (s.matrix || s.across) return {};  // their packs read long runs, which the hardware foresees
   Place p = place_of<T, R, C, V>(g, item, lanes);
   const int64_t visits = int64_t(begin[b + 1] - begin[b]) * p.strips;
   if (++b == s.in_blocks()) {
@@ -63,7 +63,7 @@ Ahead after_block(const Stencil& s, const Grid& g, const T* x, int64_t lanes, in
 // whole map.
 template <class T, int R, int C, int V>
 Ahead after_item(const Stencil& s, const Grid& g, const T* grad_out, int64_t lanes, int64_t next, int64_t items, int64_t visits) {
-  if (!grad_out || s.matrix || next == items) return {};
+  if (!grad_out || s.matrix || s.across || next == items) return {};
   const Place p = place_of<T, R, C, V>(g, next, lanes);
   const int out = int(next / (g.lane_groups * g.pixel_tiles)) * s.out_block;
   const int outs = s.out_channels - out < s.out_block ? s.out_channels - out : s.out_block;

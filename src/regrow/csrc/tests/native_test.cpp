@@ -43,22 +43,23 @@ struct Case {
   size_t out_size() const { return size_t(g.out_channels) * g.out_rows * g.out_cols * samples; }
 };
 
-Case random_case() {
+// `few`: so few samples, and no strides, that lanes may run across columns.
+Case random_case(bool few = false) {
   for (;;) {
     Case c;
     Geometry& g = c.g;
     g.groups = pick(1, 2);
     g.in_channels = g.groups * pick(1, 20), g.out_channels = g.groups * pick(1, 12);
-    g.in_rows = pick(1, 9), g.in_cols = pick(1, 11);
+    g.in_rows = pick(1, 9), g.in_cols = pick(1, few ? 40 : 11);
     g.kernel_rows = pick(1, 3), g.kernel_cols = pick(1, 3);
-    g.stride_rows = pick(1, 3), g.stride_cols = pick(1, 3);
+    g.stride_rows = few ? 1 : pick(1, 3), g.stride_cols = few ? 1 : pick(1, 3);
     g.pad_top = pick(0, 2), g.pad_left = pick(0, 2);
     g.dilation_rows = pick(1, 2), g.dilation_cols = pick(1, 2);
     const int room_rows = g.in_rows + 2 * g.pad_top - g.dilation_rows * (g.kernel_rows - 1) - 1;
     const int room_cols = g.in_cols + 2 * g.pad_left - g.dilation_cols * (g.kernel_cols - 1) - 1;
     if (room_rows < 0 || room_cols < 0) continue;
     g.out_rows = room_rows / g.stride_rows + 1, g.out_cols = room_cols / g.stride_cols + 1;
-    c.samples = pick(0, 3) ? pick(0, 40) : pick(41, 110);  // both one and several vectors of lanes per matrix tile
+    c.samples = few ? pick(1, 9) : pick(0, 3) ? pick(0, 40) : pick(41, 110);  // both one and several vectors of lanes per matrix tile
     c.mask.resize(size_t(g.out_channels) * (g.in_channels / g.groups) * g.kernel_rows * g.kernel_cols);
     const int percent = pick(0, 4) * 25;
     for (uint8_t& m : c.mask) m = pick(1, 100) <= percent;
@@ -134,7 +135,7 @@ void expect_same(const char* what, T actual, T expected) {
 }
 
 // The forward plan from rows and columns instead of a mask.
-Plan plan_of_columns(const Traits& traits, const Case& c) {
+Plan plan_of_columns(const Traits& traits, const Case& c, Few few) {
   std::vector<int64_t> row_begin(1, 0);
   std::vector<int32_t> column;
   const size_t row = c.mask.size() / c.g.out_channels;
@@ -142,7 +143,7 @@ Plan plan_of_columns(const Traits& traits, const Case& c) {
     if (c.mask[i]) column.push_back(int32_t(i % row));
     if (i % row == row - 1) row_begin.push_back(int64_t(column.size()));
   }
-  return build_plan(traits, c.g, Support{row_begin.data(), column.data()}, Pass::forward);
+  return build_plan(traits, c.g, Support{row_begin.data(), column.data()}, Pass::forward, few);
 }
 
 // Both gradients in one walk, the weights' dense-shaped and of present weights only.
@@ -160,7 +161,7 @@ void check_both(const Runner<T>& run, const Plan& plan, const Case& c, const std
 }
 
 template <class T>
-void check(const Kernels<T>& kernels, const Case& c, int threads) {
+void check(const Kernels<T>& kernels, const Case& c, int threads, Few few = {}) {
   const Runner<T> run{kernels, parallel_threads, threads, 0};  // threads even for the smallest work
   const auto x = random_values<T>(c.in_size()), grad = random_values<T>(c.out_size()), weight = random_values<T>(c.mask.size());
   const auto bias = random_values<T>(c.g.out_channels);
@@ -180,7 +181,7 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   std::vector<T> y(c.out_size(), T(99)), dx(c.in_size(), T(99)), dw(c.mask.size()), present(position.size()), dbias(c.g.out_channels, T(99));
   run.gather(weight.data(), position.data(), int64_t(position.size()), present.data());
   const Traits& traits = *kernels.traits;
-  const Plan forward = build_plan(traits, c.g, c.mask.data(), Pass::forward), backward = build_plan(traits, c.g, c.mask.data(), Pass::input_gradient);
+  const Plan forward = build_plan(traits, c.g, c.mask.data(), Pass::forward, few), backward = build_plan(traits, c.g, c.mask.data(), Pass::input_gradient, few);
   run.forward(forward, x.data(), present.data(), bias.data(), y.data(), c.samples);
   run.forward(backward, grad.data(), present.data(), nullptr, dx.data(), c.samples);
   run.weight_gradient(forward, x.data(), grad.data(), position.data(), int64_t(position.size()), dw.data(), c.samples);
@@ -190,7 +191,7 @@ void check(const Kernels<T>& kernels, const Case& c, int threads) {
   expect_near("dx", dx, dx_ref);
   expect_near("dw", dw, dw_ref);
   std::vector<T> again(c.out_size(), T(99)), only_present(position.size(), T(99));
-  run.forward(plan_of_columns(traits, c), x.data(), present.data(), bias.data(), again.data(), c.samples);
+  run.forward(plan_of_columns(traits, c, few), x.data(), present.data(), bias.data(), again.data(), c.samples);
   run.weight_gradient(forward, x.data(), grad.data(), nullptr, int64_t(position.size()), only_present.data(), c.samples);
   for (size_t i = 0; i < y.size(); i++) expect_same("y from columns", y[i], again[i]);
   for (size_t i = 0; i < position.size(); i++) expect_same("dw of present weights", dw[position[i]], only_present[i]);
@@ -264,19 +265,24 @@ void check_rows(const Kernels<T>& kernels, const Case& c, int threads) {
 
 // An infinity spoils the gradients of those weights that read it, no other: neither where a tile hangs over the map nor beyond its last window.
 template <class T>
-void check_infinite(const Kernels<T>& kernels, const Geometry& g) {
+void check_infinite(const Kernels<T>& kernels, const Geometry& g, Few few = {}) {
   Case c;
-  c.g = g, c.samples = 5;
+  c.g = g, c.samples = few.samples ? few.samples : 5;
   c.mask.assign(size_t(g.out_channels) * g.in_channels * g.kernel_rows * g.kernel_cols, 1);
   auto x = random_values<T>(c.in_size());
   const auto grad = random_values<T>(c.out_size());
-  const size_t last_row = x.size() - size_t(g.in_cols) * c.samples;  // of the last channel
-  for (size_t i = last_row; i < x.size(); i++) x[i] = std::numeric_limits<T>::infinity();
+  // Of the last channel the last row; where lanes are columns, the last column.
+  const size_t row = size_t(g.in_cols) * c.samples;
+  const auto infinite = [&](size_t i) {
+    return few.samples ? i >= x.size() - row * g.in_rows && i % row >= row - few.samples : i >= x.size() - row;
+  };
+  for (size_t i = 0; i < x.size(); i++)
+    if (infinite(i)) x[i] = std::numeric_limits<T>::infinity();
   std::vector<bool> spoilt(c.mask.size());
-  for_each_product(c, [&](size_t w, size_t in, size_t) { spoilt[w] = spoilt[w] || in >= last_row; });
+  for_each_product(c, [&](size_t w, size_t in, size_t) { spoilt[w] = spoilt[w] || infinite(in); });
   std::vector<T> dw(c.mask.size());
   const Runner<T> run{kernels, parallel_threads, 2, 0};
-  run.weight_gradient(build_plan(*kernels.traits, g, c.mask.data(), Pass::forward), x.data(), grad.data(), nullptr, int64_t(dw.size()), dw.data(), c.samples);
+  run.weight_gradient(build_plan(*kernels.traits, g, c.mask.data(), Pass::forward, few), x.data(), grad.data(), nullptr, int64_t(dw.size()), dw.data(), c.samples);
   for (size_t w = 0; w < dw.size(); w++)
     if (std::isfinite(dw[w]) == spoilt[w]) std::printf("gradient %g of weight %zu beside an infinity\n", double(dw[w]), w), std::exit(1);
 }
@@ -619,6 +625,17 @@ void check_all(const char* name, const Kernels<T>& kernels, int cases) {
   for (int samples : {1, 8, 13, 100}) check_stack(kernels, samples, 1 + samples % 3);
   check_infinite(kernels, {2, 3, 1, 12, 12, 5, 5, 3, 3, 2, 2, 0, 0, 1, 1});
   check_infinite(kernels, {2, 3, 1, 13, 11, 13, 11, 3, 3, 1, 1, 1, 1, 1, 1});
+  const int lanes = kernels.traits->vector_bytes / int(sizeof(T));
+  int across = 0;
+  for (int i = 0; i < cases; i++) {
+    const Case c = random_case(true);
+    const Few few{c.samples, lanes};
+    check(kernels, c, 1 + i % 3, few);
+    for (const Stencil& s : build_plan(*kernels.traits, c.g, c.mask.data(), Pass::forward, few).stencils) across += s.across != 0;
+  }
+  if (!across) std::printf("%s: no layer had columns as lanes\n", name), std::exit(1);
+  check_infinite(kernels, {2, 3, 1, 12, 12, 10, 10, 3, 3, 1, 1, 0, 0, 1, 1}, Few{1, lanes});
+  check_infinite(kernels, {2, 3, 1, 13, 11, 13, 11, 3, 3, 1, 1, 1, 1, 1, 1}, Few{1, lanes});
   check_glue(kernels);
   check_pools(kernels);
   for (bool training : {true, false}) check_norm(kernels, training);

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regrow.execution.choosing.record import Call
 from regrow.execution.kernels.layout import to_chwn
+from regrow.execution.kernels.pattern import MOST_LANES
 from regrow.execution.modules.chwn import use_chwn
 from regrow.execution.modules.layers import attach
 from regrow.scope import is_linear
@@ -76,8 +77,8 @@ class Probe:
         return x.requires_grad_(self._call.needs_gradient)
 
     def prepare(self) -> None:
-        """Build the input and, by a run with one sample, the lists of sparse kernels, which serve until the next topology update."""
-        first = self._input.detach()[:1].requires_grad_(self._call.needs_gradient)
+        """Build the input and, by a run with few samples, the lists of sparse kernels, which serve until the next topology update."""
+        first = self._input.detach()[:MOST_LANES].requires_grad_(self._call.needs_gradient)
         if self._mask is not None and first.dim() >= 2:
             self._run(first)
 

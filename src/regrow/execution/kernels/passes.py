@@ -57,7 +57,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, p: SparsePattern) ->
         _check("bias", bias, (p.out_channels,), x.dtype)
         bias = bias.contiguous()
     x, rows = taken(x, p), in_rows(x)
-    y, plan = empty_as(output_shape(x, p.out_channels, p.geometry), x), p.plan("forward", *map_size(x), x.dtype)
+    y, plan = empty_as(output_shape(x, p.out_channels, p.geometry), x), p.plan("forward", *map_size(x), x.dtype, len(x))
     source, position, count, present = _weights(weight, p, x.dtype)
     native.call("forward", x.dtype, plan, x, source, position, count, present, bias, y, x.shape[0], rows)
     return y, present
@@ -77,7 +77,7 @@ def input_gradient(
         bias = bias.contiguous()
     grad, in_order = to_kernel(grad), in_rows(grad)
     dx, samples = empty_as(input_shape(grad, p.in_channels, rows, cols), grad), grad.shape[0]
-    plan = p.plan("input_gradient", rows, cols, grad.dtype)
+    plan = p.plan("input_gradient", rows, cols, grad.dtype, samples)
     source, position, count, present = _weights(weight, p, grad.dtype)
     native.call("forward", grad.dtype, plan, grad, source, position, count, present, bias, dx, samples, in_order)
     return dx
@@ -108,13 +108,13 @@ def backward(
     count = 0
     if present is not None:
         _check("weight", present, (p.support.nnz,), x.dtype)
-        dx, into = empty_as(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype)
+        dx, into = empty_as(x.shape, x), p.plan("input_gradient", rows, cols, x.dtype, len(x))
     if dw is not None:
         present_only = dw.dim() == 1
         _check("out", dw, (p.reached.nnz,) if present_only else tuple(p.shape), x.dtype)
         if not dw.is_contiguous():
             raise ValueError("out must be contiguous")
-        onto = p.plan("weight_gradient", rows, cols, x.dtype)
+        onto = p.plan("weight_gradient", rows, cols, x.dtype, len(x))
         positions, count = None if present_only else p.reached.positions, p.reached.nnz
     if wants_bias:
         dbias = x.new_empty(p.out_channels)

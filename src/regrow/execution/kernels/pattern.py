@@ -19,13 +19,16 @@ from regrow.support import Support
 
 _KEPT_PLANS = 24  # of map sizes, windows and passes of one support
 _UNROLLED, _MOST_UNITS = 4, 2**16  # kUnrolledPixels and kMostUnits of csrc/plan.h
+MOST_LANES = 16
+"""Of any instruction set. From so many samples on lanes are samples, and lists serve any number of them."""
 
 
 class KernelPlan:
     """Owner of one native plan; an argument of native functions, alive as long as somebody holds it.
 
     ``support`` is the mask, or the row pointer (int64, one more than output channels) and the column in its row (int32, ascending) of each
-    present weight, where no dense mask exists. Lists are for one precision, as kernels differ.
+    present weight, where no dense mask exists. Lists are for one precision, as kernels differ; with ``samples``, for batches of so many
+    alone.
     """
 
     def __init__(
@@ -34,11 +37,12 @@ class KernelPlan:
         support: Tensor | tuple[Tensor, Tensor],
         input_gradient: bool,
         dtype: torch.dtype,
+        samples: int = 0,
     ) -> None:
         self.pointer = ctypes.c_void_p()
         mask, rows, columns = (support, None, None) if isinstance(support, Tensor) else (None, *support)
         into = ctypes.byref(self.pointer)
-        native.call("plan_create", dtype, ctypes.byref(geometry), mask, rows, columns, input_gradient, into)
+        native.call("plan_create", dtype, ctypes.byref(geometry), mask, rows, columns, input_gradient, samples, into)
         self._as_parameter_ = self.pointer  # what ctypes passes
         # Not at exit: a thread that still computes would read freed memory.
         weakref.finalize(self, native.library().regrow_plan_free, self.pointer).atexit = False
@@ -117,10 +121,17 @@ class Plans:
         return sum(plan.nbytes for plan in self._found.values())
 
     def of(
-        self, support: Support, geometry: Geometry, input_gradient: bool, rows: int, cols: int, dtype: torch.dtype
+        self,
+        support: Support,
+        geometry: Geometry,
+        input_gradient: bool,
+        rows: int,
+        cols: int,
+        dtype: torch.dtype,
+        samples: int,
     ) -> KernelPlan:
-        """The plan of one pass, made when first asked for."""
-        key = (geometry, input_gradient, rows, cols, dtype)
+        """The plan of one pass, made when first asked for; ``samples`` is 0 where it serves any number."""
+        key = (geometry, input_gradient, rows, cols, dtype, samples)
         if (plan := self._found.get(key)) is not None:
             return plan
         with self._lock:
@@ -129,7 +140,7 @@ class Plans:
                     del self._found[next(iter(self._found))]
                 record = record_of(support.shape, geometry, rows, cols)
                 where = support.lists if support.is_compact else support.mask.contiguous()
-                self._found[key] = KernelPlan(record, where, input_gradient, dtype)
+                self._found[key] = KernelPlan(record, where, input_gradient, dtype, samples)
             return self._found[key]
 
 
@@ -216,13 +227,14 @@ class SparsePattern:
         reach = None if self.reach is None else operand_of(self.reach)
         return (operand_of(self.support), *([reach] if use == "forward" else []), *layer)
 
-    def plan(self, use: str, rows: int, cols: int, dtype: torch.dtype) -> KernelPlan:
-        """The plan for `forward`, `input_gradient` or `weight_gradient` on input maps of rows x cols, in one precision.
+    def plan(self, use: str, rows: int, cols: int, dtype: torch.dtype, samples: int) -> KernelPlan:
+        """The plan for `forward`, `input_gradient` or `weight_gradient` on so many input maps of rows x cols, in one precision.
 
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
-        support = self.reached if use == "weight_gradient" else self.support
-        return support.derive(Plans, Plans).of(support, self.geometry, use == "input_gradient", rows, cols, dtype)
+        support, shape = self.reached if use == "weight_gradient" else self.support, self.geometry
+        few = samples if samples < MOST_LANES and shape.stride == (1, 1) and shape.kernel != (1, 1) else 0
+        return support.derive(Plans, Plans).of(support, shape, use == "input_gradient", rows, cols, dtype, few)
 
     def __getstate__(self) -> dict[str, object]:
         return {"support": self.support, "geometry": self.geometry, "reach": self.reach}

@@ -113,7 +113,9 @@ def _enter_lists(
     """Point a layer's record to its lists; returns what must live as long."""
     plans = {"plan": "forward", "gradient_plan": "weight_gradient", "input_plan": "input_gradient"}
     found = {
-        name: pattern.plan(use, 1, 1, dtype) for name, use in plans.items() if wants_input or use != "input_gradient"
+        name: pattern.plan(use, 1, 1, dtype, samples=0)
+        for name, use in plans.items()
+        if wants_input or use != "input_gradient"
     }
     for name, plan in found.items():
         setattr(layer, name, plan.pointer)
