@@ -15,19 +15,23 @@ def test_medians_of_the_right_records_with_goals(tmp_path):
         {"layer": f"conv 3x3/1 {name} batch 128", "density": 0.05, "ratio": ratio}
         for name, ratio in zip(names, (6, 7, 8, 9, 99), strict=True)
     ]
-    layers.append({"layer": "linear 4096->4096 batch 128", "density": 0.1, "ratio": 4.04})
-    write(tmp_path, "layers", layers)
-    write(tmp_path, "vgg16-d", [{"density": 0.05, "ratio": 5.0, "step_ratio": 6.0, "epoch_ratio": None}])
-    write(tmp_path, "wrn-16-8", [])
-    lines = summary.table(tmp_path, "5,10,goals").splitlines()
+    layers.append({"layer": "linear 4096->4096 batch 128", "density": 0.1, "ratio": 3.0, "compact_ratio": 4.04})
+    folder = tmp_path / "avx2"
+    folder.mkdir()
+    write(folder, "layers", layers)
+    write(folder, "vgg16-d", [{"density": 0.05, "ratio": 5.0, "step_ratio": 6.0, "epoch_ratio": None}])
+    write(folder, "wrn-16-8", [])
+    lines = summary.table(folder, "5,10,goals").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0] == ["", "5%", "10%"]
     assert cells[2:] == [
-        ["3x3 conv, batch 128, median of 64@32, 128@16, 256@8, 512@4", "7.5x (8x)", ""],
-        ["linear 4096 x 4096, batch 128", "", "4.0x (4.5x)"],
-        ["VGG16-D, forward + backward, batch 128", "5.0x (5x)", ""],
-        ["the same with SGD", "6.0x", ""],
+        ["3x3 conv, batch 128, median of 64@32, 128@16, 256@8, 512@4", "7.5x (9x)", ""],
+        ["linear 4096 x 4096, batch 128", "", "3.0x"],
+        ["the same, compact storage", "", "4.0x (5x)"],
+        ["VGG16-D, forward + backward, batch 128", "5.0x", ""],
+        ["the same with SGD", "6.0x (8x)", ""],
     ]
+    assert "7.5x (8x)" in summary.table(folder.rename(tmp_path / "avx512"), "5,goals")
 
 
 def test_what_was_not_measured_is_left_out(tmp_path):

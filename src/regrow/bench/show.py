@@ -39,11 +39,14 @@ def tables(records: Sequence[Record], peak: float) -> list[Table]:
         "auto": lambda r: _times(r.get("auto_ratio")),
         "with optimizer": lambda r: _times(r.get("step_ratio")),
         "epoch": lambda r: _times(r.get("epoch_ratio")),
+        "blocks alone": lambda r: _times(r.get("blocks_ratio")),
     }
     rest = {
         "density": times["density"],
         "bound from MACs": lambda r: f"{r['bound']:.2f}x" if "bound" in r else "",
         "reached": lambda r: f"{r['bound_share']:.0%}" if "bound" in r else "",
+        "attention, of dense": lambda r: _share(r.get("attention_share")),
+        "head, of dense": lambda r: _share(r.get("head_share")),
         "dense MB": lambda r: _megabytes(r.get("dense_mb")),
         "masked MB": lambda r: _megabytes(r.get("masked_mb")),
         "sparse MB": lambda r: _megabytes(r.get("sparse_mb")),
@@ -65,6 +68,10 @@ def _table(records: Sequence[Record], columns: dict[str, Callable[[Record], str]
 
 def _megabytes(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
 
 
 def _times(ratio: float | None) -> str:

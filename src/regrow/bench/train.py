@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regrow.bench import arms, masks
+from regrow.bench import arms, blocks, masks
 from regrow.bench.arms import Arm, SparseArm
 from regrow.bench.compiled import compiled
 from regrow.bench.masks import Chosen
@@ -31,6 +32,8 @@ class TrainResult:
     ``bound`` is dense over kept MACs, ``window_*`` a step with dense weight gradients, ``epoch_*`` the average over an update interval.
     Values that were not asked for are None. ``storage`` is that of the sparse arms; where it is compact, ``other_storage_step_ms`` is the
     native step in dense storage, in the same run, and ``storage_ratio`` how many times as long the compact one takes.
+    Of a GPT ``blocks_*`` are forward and backward of its blocks alone; of the whole dense pass ``attention_share`` is attention between
+    layers, ``head_share`` head, embeddings and loss.
     """
 
     model: str
@@ -68,6 +71,11 @@ class TrainResult:
     storage: str = "dense"
     other_storage_step_ms: float | None = None
     storage_ratio: float | None = None
+    blocks_dense_ms: float | None = None
+    blocks_ms: float | None = None
+    blocks_ratio: float | None = None
+    attention_share: float | None = None
+    head_share: float | None = None
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -136,7 +144,7 @@ def _candidates(dense: dict[str, Arm], sparse: dict[str, SparseArm], windows: bo
         candidates[name + _STEP] = arm.step
     if windows:
         candidates["sparse" + _OPEN] = sparse[_NATIVE].in_window(sparse[_NATIVE].step)
-    return candidates
+    return candidates | blocks.candidates(dense["dense NCHW"], sparse["sparse"])
 
 
 def measure(
@@ -152,6 +160,7 @@ def measure(
     storage: str = "dense",
 ) -> TrainResult:
     """One row for a model, a batch with labels, and masks."""
+    gc.collect()  # arms of the row before are cycles, and may be gigabytes
     torch.manual_seed(0)
     dense_arms, sparse_arms, reason = build_arms(base, *batch, chosen, compile, auto, storage)
     taken = samples(_candidates(dense_arms, sparse_arms, window is not None), repeats)
@@ -186,6 +195,7 @@ def measure(
         bound=bound,
         bound_share=ratio / bound,
         spread={key: quartiles([1e3 * value for value in values]) for key, values in taken.items()},
+        **blocks.shares(milliseconds, dense[best]),
         **_other(native, milliseconds[_OTHER + _STEP]) if _OTHER in sparse_arms else {},
         **_automatic(sparse_arms[_AUTO], dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},
