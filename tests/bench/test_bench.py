@@ -187,6 +187,13 @@ def test_masks_of_a_run(tmp_path, capsys):
     assert "choose its --model" in capsys.readouterr().err
 
 
+def test_layers_of_another_batch_are_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(layers, "LAYERS", (layers.LayerSpec(16, 8, batch=9), layers.LayerSpec(16, 8, batch=20)))
+    file = tmp_path / "rows.json"
+    assert main(["bench", "layers", "--density", "0.5", "--batch", "2", "--json", str(file), *QUICK]) == 0
+    assert [row["layer"] for row in json.loads(file.read_text())["rows"]] == ["linear 16->8 batch 2"]
+
+
 def test_layers_command_writes_records_that_can_be_drawn(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(layers, "LAYERS", (layers.LayerSpec(16, 8, batch=9),))
     file, picture = tmp_path / "rows.json", tmp_path / "docs" / "speed.png"
@@ -268,6 +275,7 @@ def test_medians_interleave():
         (["train", "--model", "vgg17"], "unknown model 'vgg17'"),
         (["train", "--model", "mlp"], "unknown model 'mlp'"),
         (["auto", "--model", "lenet5,vgg17"], "unknown model 'vgg17'"),
+        (["auto", "--model", "vgg16-d", "--batch", "1"], "vgg16-d cannot train on a batch of 1"),
         (["infer", "--model", "vgg17"], "unknown model 'vgg17'"),
         (["plot"], "nothing to draw"),
         (["plot", "missing.json"], "missing.json is not a result of"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 
 from regrow import models, native
 from regrow.allocator import keep_buffers
@@ -127,7 +129,7 @@ def _auto(options: argparse.Namespace, densities: Sequence[float], content: dict
     from regrow.bench import choice
 
     for name in options.model.split(","):
-        base, batch = models.create(name, seed=0), batch_of(name, options.batch)
+        base, batch = _model(name, options.batch)
         for density in densities:
             drawn = masks.uniform(base, density)
             for chosen in (drawn, arms.after_updates(base, *batch, drawn)) if options.updates else (drawn,):
@@ -135,6 +137,17 @@ def _auto(options: argparse.Namespace, densities: Sequence[float], content: dict
                 content["rows"].append(row)
                 _store(options.json, content)
                 console.print(choice.line(row), highlight=False, soft_wrap=True)
+
+
+def _model(name: str, batch: int | None) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+    """A model with a batch that it can train on."""
+    base, (x, y) = models.create(name, seed=0), batch_of(name, batch)
+    if len(x) == 1:
+        try:
+            copy.deepcopy(base)(x)
+        except ValueError as error:
+            raise ConfigurationError(f"{name} cannot train on a batch of 1 ({error}): choose --batch 2") from error
+    return base, (x, y)
 
 
 def _store(path: str | None, content: dict[str, Any]) -> None:
@@ -152,7 +165,7 @@ def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator
         names = ", ".join(spec.name for spec in layers.LAYERS)
         raise ConfigurationError(f"no layer's name contains {options.only!r}: {names}")
     storages = options.storage if len(options.storage) > 1 else ()
-    for spec in chosen:
+    for spec in dict.fromkeys(replace(spec, batch=options.batch or spec.batch) for spec in chosen):
         for density in densities:
             wanted = {"compile": options.compile, "memory": options.memory, "storages": storages}
             row = layers.measure(spec, density, options.repeats, **wanted)
@@ -160,7 +173,7 @@ def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator
 
 
 def _train(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[dict[str, Any]]:
-    base, batch = models.create(options.model, seed=0), batch_of(options.model, options.batch)
+    base, batch = _model(options.model, options.batch)
     sources = (
         (masks.of_run(path, base) for path in options.masks)
         if options.masks

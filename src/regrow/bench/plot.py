@@ -11,6 +11,9 @@ from regrow.bench.show import name_of
 from regrow.errors import ConfigurationError
 
 
+_COLOURS = 10  # before they repeat
+
+
 def read_rows(files: Sequence[Path]) -> list[dict[str, Any]]:
     """The rows of several result files; without any row there is nothing to draw."""
     rows: list[dict[str, Any]] = []
@@ -35,8 +38,9 @@ def draw(files: Sequence[Path], out: Path) -> Path:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     whole = {name_of(row) for row in rows if "layer" not in row}
-    for name in sorted(lines, key=lambda name: name not in whole):  # networks first
-        own = {"linewidth": 3, "markersize": 6, "zorder": 3} if name in whole else {"linewidth": 1.2, "markersize": 4}
+    for index, name in enumerate(sorted(lines, key=lambda name: name not in whole)):  # networks first
+        own: dict[str, Any] = {"linestyle": ("-", ":")[index // _COLOURS % 2]}
+        own |= {"linewidth": 3, "markersize": 6, "zorder": 3} if name in whole else {"linewidth": 1.2, "markersize": 4}
         axes.plot(*zip(*sorted(lines[name]), strict=True), marker="o", label=name, **own)
     axes.axhline(1, color="0.4", linewidth=1, linestyle="--")
     axes.set_title(

@@ -118,14 +118,14 @@ ROWS = (
 def table(folder: Path, columns: str) -> str:
     """The Markdown table for densities in percent, separated by commas; with ``goals`` among them, those stand in brackets.
 
-    The folder has the name of the instruction set.
+    The folder has the name of the instruction set, and perhaps behind a dash that of another machine.
     """
     wanted = [column for column in columns.split(",") if column != "goals"]
     stored = {file: _rows(folder / f"{file}.json") for file in {row.file for row in ROWS}}
     rows = []
     for row in ROWS:
         records = [record for record in stored[row.file] or () if row.has(record.get("layer", ""))]
-        aims = row.goals(folder.name) if "goals" in columns else {}
+        aims = row.goals(folder.name.partition("-")[0]) if "goals" in columns else {}
         rows.append(
             (row.label, *(_figure(records, float(column) / 100, row.field, aims.get(column)) for column in wanted))
         )

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch",
-        help="`train`, `auto`, `memory`: the batch (default 128; less for ResNet-50, LeNet-300-100 and GPTs); "
+        help="`layers`, `train`, `auto`, `memory`: the batch (default 128; less for ResNet-50, LeNet-300-100 and GPTs); "
         "`infer`: comma-separated (default 1,64)",
     )
     parser.add_argument(
