@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "axis.h"
+
 namespace regrow {
 namespace {
 
@@ -15,47 +17,14 @@ constexpr int kMostMatrixInputs = 192;
 // A matrix that would give such a block less than one entry per visit is *thin*: its input blocks are as large as 16 bits can tell, its output
 // blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
 constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
-constexpr double kWorthCutting = 0.9;     // a cut that leaves more than this share of the work is not made
-constexpr double kWorthShifting = 1.5;    // times as many lanes in use that pay for shifted copies of the input
+constexpr double kWorthShifting = 1.5;  // times as many lanes in use that pay for shifted copies of the input
 constexpr int kMostShifts = 16, kWidestTile = 8;
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-int floor_mod(int a, int b) { return ((a % b) + b) % b; }
 
 struct Entry {
   uint32_t out, in;  // channels of the stencil
   int dy, dx;
   uint32_t source;
 };
-
-// One kernel position along one axis: which residue of the output it serves, and which input it reads.
-struct Tap {
-  int residue, offset;
-};
-
-// Rows (or columns) a stencil sees along one axis.
-struct Axis {
-  int kernel, stride, pad, dilation, in, out;
-};
-
-Tap tap_of(const Axis& axis, int k, Pass pass) {
-  const int shift = k * axis.dilation - axis.pad;
-  if (pass == Pass::forward) return {0, shift};
-  const int residue = floor_mod(shift, axis.stride);
-  return {residue, (residue - shift) / axis.stride};
-}
-
-// Output positions of one residue, from `start` of its own grid on, and the reach of the taps that find any input there.
-struct Band {
-  int residue, start, count;
-  int low, high;
-};
-
-// Does position `i * stride + offset` fall inside [0, in) for any i < count?
-bool meets(int offset, int stride, int count, int in) {
-  for (int i = 0; i < count; i++)
-    if (const int at = i * stride + offset; at >= 0 && at < in) return true;
-  return false;
-}
 
 // Cheapest tile by a simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo. Units count the halo in 16
 // bits: Python refuses kernels that reach too far for the smallest tile.
@@ -234,63 +203,6 @@ OwnedStencil unrolled(const Traits& traits, const Geometry& g, const Support& su
   choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
   write_lists(s, entries);
   return s;
-}
-
-struct AxisPlan {
-  int step, in;           // input positions per output position of a residue; size of the input
-  std::vector<Tap> taps;  // per kernel position
-  std::vector<Band> bands;
-
-  bool reaches(const Tap& tap, const Band& band) const {
-    return tap.residue == band.residue && meets(band.start * step + tap.offset, step, band.count, in);
-  }
-
-  Band band(int residue, int start, int count) const {
-    Band b{residue, start, count, 1, 0};
-    for (const Tap& tap : taps) {
-      if (!reaches(tap, b)) continue;
-      if (b.low > b.high) b.low = b.high = tap.offset;
-      b.low = std::min(b.low, tap.offset), b.high = std::max(b.high, tap.offset);
-    }
-    if (b.low > b.high) b.low = b.high = 0;
-    return b;
-  }
-
-  // Per kernel position the bands that it reaches.
-  std::vector<std::vector<size_t>> reached() const {
-    std::vector<std::vector<size_t>> found(taps.size());
-    for (size_t k = 0; k < taps.size(); k++)
-      for (size_t b = 0; b < bands.size(); b++)
-        if (reaches(taps[k], bands[b])) found[k].push_back(b);
-    return found;
-  }
-};
-
-AxisPlan plan_axis(const Axis& axis, Pass pass) {
-  const bool forward = pass == Pass::forward;
-  AxisPlan plan{forward ? axis.stride : 1, forward ? axis.in : axis.out, {}, {}};
-  for (int k = 0; k < axis.kernel; k++) plan.taps.push_back(tap_of(axis, k, pass));
-  for (int r = 0; r < (forward ? 1 : axis.stride); r++)
-    plan.bands.push_back(plan.band(r, 0, forward ? axis.out : ceil_div(std::max(0, axis.in - r), axis.stride)));
-  return plan;
-}
-
-// Cuts the one band of an input gradient without stride where tiles stop to need a tap: near the borders most taps of an unpadded
-// convolution meet nothing. Left whole where little is gained.
-void cut(AxisPlan& plan, int tile) {
-  const Band whole = plan.bands[0];
-  std::vector<Band> bands;
-  int work = 0;
-  for (int start = 0; start < whole.count; start += tile) {
-    const int count = std::min(tile, whole.count - start);
-    const Band next = plan.band(0, start, count);
-    work += count * (next.high - next.low + 1);
-    if (!bands.empty() && bands.back().low == next.low && bands.back().high == next.high)
-      bands.back().count += count;
-    else
-      bands.push_back(next);
-  }
-  if (work < kWorthCutting * whole.count * (whole.high - whole.low + 1)) plan.bands = std::move(bands);
 }
 
 Stencil empty_map(const Geometry& g, Pass pass, const Band& row, const Band& col, Tile tile) {
