@@ -30,7 +30,7 @@ def candidates(dense: Arm, sparse: Arm) -> dict[str, Callable[[], None]]:
 
 
 def shares(milliseconds: dict[str, float], dense: float) -> dict[str, Any]:
-    """Fields of a row from the times of its candidates and of the whole dense pass."""
+    """Fields of a row from the times of its candidates and of the whole pass of the same dense arm."""
     if DENSE not in milliseconds:
         return {}
     return {

@@ -160,12 +160,13 @@ def _store(path: str | None, content: dict[str, Any]) -> None:
 
 
 def _layers(options: argparse.Namespace, densities: Sequence[float]) -> Iterator[dict[str, Any]]:
-    chosen = [spec for spec in layers.LAYERS if options.only in spec.name]
+    specs = list(dict.fromkeys(replace(spec, batch=options.batch or spec.batch) for spec in layers.LAYERS))
+    chosen = [spec for spec in specs if options.only in spec.name]
     if not chosen:
-        names = ", ".join(spec.name for spec in layers.LAYERS)
+        names = ", ".join(spec.name for spec in specs)
         raise ConfigurationError(f"no layer's name contains {options.only!r}: {names}")
     storages = options.storage if len(options.storage) > 1 else ()
-    for spec in dict.fromkeys(replace(spec, batch=options.batch or spec.batch) for spec in chosen):
+    for spec in chosen:
         for density in densities:
             wanted = {"compile": options.compile, "memory": options.memory, "storages": storages}
             row = layers.measure(spec, density, options.repeats, **wanted)

@@ -10,7 +10,6 @@ from typing import Any
 from regrow.bench.show import name_of
 from regrow.errors import ConfigurationError
 
-
 _COLOURS = 10  # before they repeat
 
 

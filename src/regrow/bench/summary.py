@@ -30,7 +30,7 @@ class Row:
 
     def goals(self, isa: str) -> dict[str, float]:
         """By density in percent; none where none was set."""
-        return dict(zip(("5", "10", "20", "30"), getattr(self, isa, ()), strict=False))
+        return dict(zip(("5", "10", "20", "30"), {"avx512": self.avx512, "avx2": self.avx2}.get(isa, ()), strict=False))
 
 
 def _square(layer: str) -> bool:

@@ -195,7 +195,7 @@ def measure(
         bound=bound,
         bound_share=ratio / bound,
         spread={key: quartiles([1e3 * value for value in values]) for key, values in taken.items()},
-        **blocks.shares(milliseconds, dense[best]),
+        **blocks.shares(milliseconds, dense["dense NCHW"]),
         **_other(native, milliseconds[_OTHER + _STEP]) if _OTHER in sparse_arms else {},
         **_automatic(sparse_arms[_AUTO], dense[best], dense_step, milliseconds) if auto else {},
         **_epoch(window, dense_step, min(sparse_step, native), milliseconds) if window is not None else {},

@@ -72,12 +72,20 @@ struct Api {
     return guarded([&] { parallel_openmp(parts, [&](int part) { body(run.kernels, part, parts); }); });
   }
 
+  static Few few_of(int samples) { return {samples, table_of<T>().traits->vector_bytes / int(sizeof(T))}; }
+
+  // Whether a plan for so many samples serves these alone.
+  static int runs_across(const Geometry* geometry, int samples, int* answer, int) {
+    *answer = regrow::runs_across(*table_of<T>().traits, *geometry, few_of(samples));
+    return 0;
+  }
+
   // The present weights are those of a mask, or (mask null) of rows and columns, see `Support`. `samples`: 0, or of all batches that the plan will see.
   static int plan_create(const Geometry* geometry, const uint8_t* mask, const int64_t* row_begin, const int32_t* column, int input_gradient,
                          int samples, void** plan, int) {
     const Traits& traits = *table_of<T>().traits;
     const Pass pass = input_gradient ? Pass::input_gradient : Pass::forward;
-    const Few few{samples, traits.vector_bytes / int(sizeof(T))};
+    const Few few = few_of(samples);
     return guarded([&] {
       *plan = new Plan(mask ? build_plan(traits, *geometry, mask, pass, few) : build_plan(traits, *geometry, Support{row_begin, column}, pass, few));
     });

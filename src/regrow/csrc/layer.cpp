@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "source.h"
 
@@ -69,6 +70,7 @@ void fold_sums(const Plan& plan, const Stencil& s, const T* sums, T* gradient, i
 
 template <class T>
 int64_t Runner<T>::lanes_of(const Stencil& s, int64_t samples) const {
+  if (s.across && s.across != samples) throw std::invalid_argument("a plan for another number of samples");
   return s.across ? kernels.traits->vector_bytes / int64_t(sizeof(T)) : samples * s.lanes_per_sample;
 }
 

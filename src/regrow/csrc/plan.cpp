@@ -17,8 +17,8 @@ constexpr int kMostMatrixInputs = 192;
 // A matrix that would give such a block less than one entry per visit is *thin*: its input blocks are as large as 16 bits can tell, its output
 // blocks some times larger, and so inputs are packed few times. What is at work then lies in L3, one vector of lanes at a time.
 constexpr int kMostThinInputs = 1 << 16, kThinOutputs = 4;
-constexpr double kWorthShifting = 1.5;  // times as many lanes in use that pay for shifted copies of the input
-constexpr int kMostShifts = 16, kWidestTile = 8;
+constexpr double kWorthShifting = 1.1;  // lanes are columns where that is so many times cheaper, by the model of `Cover`
+constexpr int kFewTiles = 8;            // then output channels are split where there are fewer tiles: threads share them
 
 struct Entry {
   uint32_t out, in;  // channels of the stencil
@@ -26,15 +26,25 @@ struct Entry {
   uint32_t source;
 };
 
-// Cheapest tile by a simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo. Units count the halo in 16
-// bits: Python refuses kernels that reach too far for the smallest tile.
-Tile choose_tile(const Traits& traits, int rows, int cols, int reach_rows, int reach_cols, int row_stride, int col_stride) {
-  auto cost = [&](Tile t) {
-    const double halo = double(t.rows + reach_rows) * (t.cols + reach_cols);
-    const double pixels = (double(t.rows - 1) * row_stride + reach_rows + 1) * (double(t.cols - 1) * col_stride + reach_cols + 1);
-    const double work = double(ceil_div(rows, t.rows)) * ceil_div(cols, t.cols) * (t.rows * t.cols + 1.5 + 0.25 * halo);
-    return std::pair(pixels > kMostUnits, work);
-  };
+// Outputs that tiles are to cover, and what a tile reads for them. Of a row `copies` are packed, one per shift, where lanes are columns.
+struct Cover {
+  int rows, cols, reach_rows, reach_cols, row_stride, col_stride;
+  bool copies = false;
+
+  double pixels(Tile t) const {
+    return (double(t.rows - 1) * row_stride + reach_rows + 1) * (double(t.cols - 1) * col_stride + reach_cols + 1);
+  }
+  bool fits(Tile t) const { return pixels(t) <= kMostUnits; }
+  // A simple model: multiply-adds and a broadcast per entry, and a share of the packing of the halo.
+  double work(Tile t) const {
+    const double halo = copies ? pixels(t) : double(t.rows + reach_rows) * (t.cols + reach_cols);
+    return double(ceil_div(rows, t.rows)) * ceil_div(cols, t.cols) * (t.rows * t.cols + 1.5 + 0.25 * halo);
+  }
+};
+
+// The cheapest tile. Units count the halo in 16 bits: Python refuses kernels that reach too far for the smallest tile.
+Tile choose_tile(const Traits& traits, const Cover& cover) {
+  const auto cost = [&](Tile t) { return std::pair(!cover.fits(t), cover.work(t)); };
   return *std::min_element(traits.tiles, traits.tiles + traits.tile_count, [&](Tile a, Tile b) { return cost(a) < cost(b); });
 }
 
@@ -224,7 +234,7 @@ Stencil empty_map(const Geometry& g, Pass pass, const Band& row, const Band& col
 }
 
 Tile tile_of(const Traits& traits, const AxisPlan& rows, const AxisPlan& cols, const Band& row, const Band& col) {
-  return choose_tile(traits, row.count, col.count, row.high - row.low, col.high - col.low, rows.step, cols.step);
+  return choose_tile(traits, {row.count, col.count, row.high - row.low, col.high - col.low, rows.step, cols.step});
 }
 
 std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Support& support, Pass pass) {
@@ -257,26 +267,23 @@ std::vector<OwnedStencil> maps(const Traits& traits, const Geometry& g, const Su
   return stencils;
 }
 
-// Whether columns fill vectors so much better than these samples do that shifted copies of the input pay.
-bool runs_across(const Geometry& g, Few few) {
-  if (few.samples == 0 || g.stride_rows != 1 || g.stride_cols != 1) return false;
-  const int reach_rows = g.dilation_rows * (g.kernel_rows - 1), shifts = g.dilation_cols * (g.kernel_cols - 1) + 1;
-  if (shifts > kMostShifts || shifts * (kWidestTile + reach_rows) > kMostUnits) return false;
-  const int lanes = g.out_cols * few.samples;
-  const double by_columns = double(lanes) / (ceil_div(lanes, few.lanes) * few.lanes), by_samples = double(few.samples) / (ceil_div(few.samples, few.lanes) * few.lanes);
-  return by_columns >= kWorthShifting * by_samples;
+bool one_tap(const Geometry& g) { return g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1; }
+
+// Vectors of a row where lanes are the columns of few samples: they take the place of rows, rows of the map that of columns.
+Cover cover_across(int64_t cols, int rows, int shifts, int reach, Few few) {
+  return {int((cols * few.samples + few.lanes - 1) / few.lanes), rows, shifts - 1, reach, shifts, 1, true};
 }
 
-// Lanes are columns of few samples: vectors of a row take the place of rows, rows of the map that of columns.
 OwnedStencil across(const Traits& traits, const Geometry& g, const Support& support, Pass pass, Few few) {
   const AxisPlan rows = plan_axis({g.kernel_rows, 1, g.pad_top, g.dilation_rows, g.in_rows, g.out_rows}, pass);
   const AxisPlan cols = plan_axis({g.kernel_cols, 1, g.pad_left, g.dilation_cols, g.in_cols, g.out_cols}, pass);
   const Band &row = rows.bands[0], &col = cols.bands[0];
-  const int reach = row.high - row.low, shifts = col.high - col.low + 1, vectors = ceil_div(col.count * few.samples, few.lanes);
-  const Tile tile = choose_tile(traits, vectors, row.count, shifts - 1, reach, shifts, 1);
+  const int reach = row.high - row.low, shifts = col.high - col.low + 1;
+  const Cover cover = cover_across(col.count, row.count, shifts, reach, few);
+  const Tile tile = choose_tile(traits, cover);
   OwnedStencil s(empty_map(g, pass, row, col, tile));
   s.across = few.samples;
-  s.rows = vectors, s.cols = row.count;
+  s.rows = cover.rows, s.cols = cover.cols;
   s.row_stride = shifts, s.dy0 = col.low, s.dx0 = row.low;
   s.halo_rows = tile.rows * shifts, s.halo_cols = tile.cols + reach;
   std::vector<Entry> entries;
@@ -285,13 +292,26 @@ OwnedStencil across(const Traits& traits, const Geometry& g, const Support& supp
     const bool forward = pass == Pass::forward;
     entries.push_back({forward ? o : i, forward ? i : o, cols.taps[kx].offset, rows.taps[ky].offset, rank});
   });
-  by_input(entries);
+  // By input, row and column, as of other maps: so sums have the same bits.
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return std::tie(a.in, a.dx, a.dy) < std::tie(b.in, b.dx, b.dy); });
   choose_blocks(traits, s, mean_entries(entries.size(), s, g.groups));
+  const int tiles = ceil_div(s.rows, tile.rows) * ceil_div(s.cols, tile.cols);
+  if (tiles < kFewTiles) s.out_block = std::min(s.out_block, even_block(s.out_channels, ceil_div(s.out_channels * tiles, kFewTiles)));
   write_lists(s, entries);
   return s;
 }
 
 }  // namespace
+
+bool runs_across(const Traits& traits, const Geometry& g, Few few) {
+  const bool pointwise = one_tap(g) && g.pad_top == 0 && g.pad_left == 0, small = g.out_rows * g.out_cols <= kUnrolledPixels;
+  if (few.samples == 0 || pointwise || small || g.stride_rows != 1 || g.stride_cols != 1) return false;
+  const int reach_rows = g.dilation_rows * (g.kernel_rows - 1), reach_cols = g.dilation_cols * (g.kernel_cols - 1);
+  const Cover maps{g.out_rows, g.out_cols, reach_rows, reach_cols, 1, 1}, columns = cover_across(g.out_cols, g.out_rows, reach_cols + 1, reach_rows, few);
+  const Tile tile = choose_tile(traits, columns);
+  return columns.fits(tile) && kWorthShifting * columns.work(tile) < maps.work(choose_tile(traits, maps)) * ceil_div(few.samples, few.lanes);
+}
 
 size_t Plan::entries() const {
   size_t total = 0;
@@ -312,14 +332,13 @@ size_t Plan::bytes() const {
 
 Plan build_plan(const Traits& traits, const Geometry& g, const Support& support, Pass pass, Few few) {
   Plan plan;
-  const bool one_tap = g.kernel_rows == 1 && g.kernel_cols == 1 && g.stride_rows == 1 && g.stride_cols == 1;
   const int pixels = g.out_rows * g.out_cols;
-  if (one_tap && g.pad_top == 0 && g.pad_left == 0 && g.in_rows == g.out_rows && g.in_cols == g.out_cols) {
+  if (one_tap(g) && g.pad_top == 0 && g.pad_left == 0 && g.in_rows == g.out_rows && g.in_cols == g.out_cols) {
     plan.stencils.push_back(pointwise(traits, g, support, pass));
   } else if (pixels <= kUnrolledPixels) {
     plan.stencils.push_back(unrolled(traits, g, support, pass));
     if (pass == Pass::forward && pixels > 1) plan.fold = fold_of(plan.stencils[0].sources);
-  } else if (runs_across(g, few)) {
+  } else if (runs_across(traits, g, few)) {
     plan.stencils.push_back(across(traits, g, support, pass, few));
   } else {
     plan.stencils = maps(traits, g, support, pass);

@@ -105,6 +105,9 @@ struct Few {
   int samples = 0, lanes = 0;
 };
 
+// Whether lists for them differ from those for any number.
+bool runs_across(const Traits& traits, const Geometry& geometry, Few few);
+
 Plan build_plan(const Traits& traits, const Geometry& geometry, const Support& support, Pass pass, Few few = {});
 Plan build_plan(const Traits& traits, const Geometry& geometry, const uint8_t* mask, Pass pass, Few few = {});
 

@@ -78,7 +78,10 @@ class Probe:
 
     def prepare(self) -> None:
         """Build the input and, by a run with few samples, the lists of sparse kernels, which serve until the next topology update."""
-        first = self._input.detach()[:MOST_LANES].requires_grad_(self._call.needs_gradient)
+        few = (
+            MOST_LANES if isinstance(self._original, nn.Conv1d | nn.Conv2d) else 1
+        )  # lists of these may be for few samples alone
+        first = self._input.detach()[:few].requires_grad_(self._call.needs_gradient)
         if self._mask is not None and first.dim() >= 2:
             self._run(first)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import weakref
 from collections.abc import Sequence
@@ -144,6 +145,16 @@ class Plans:
             return self._found[key]
 
 
+@functools.lru_cache(maxsize=1024)
+def runs_across(shape: torch.Size, w: Geometry, rows: int, cols: int, dtype: torch.dtype, samples: int) -> bool:
+    """Whether lists of a layer for so few samples have columns of maps as lanes, and so serve no other number."""
+    if not 0 < samples < MOST_LANES or w.kernel == (1, 1):
+        return False
+    answer = ctypes.c_int()
+    native.call("runs_across", dtype, ctypes.byref(record_of(shape, w, rows, cols)), samples, ctypes.byref(answer))
+    return bool(answer.value)
+
+
 def record_of(shape: Sequence[int], w: Geometry, rows: int, cols: int) -> records.Geometry:
     """A layer with weights of ``shape`` on input maps of rows x cols, as native code wants it."""
     out = refuse_large(shape, w, rows, cols)
@@ -232,9 +243,9 @@ class SparsePattern:
 
         Hold it while native code uses it: plans of other map sizes may take its place here.
         """
-        support, shape = self.reached if use == "weight_gradient" else self.support, self.geometry
-        few = samples if samples < MOST_LANES and shape.stride == (1, 1) and shape.kernel != (1, 1) else 0
-        return support.derive(Plans, Plans).of(support, shape, use == "input_gradient", rows, cols, dtype, few)
+        support = self.reached if use == "weight_gradient" else self.support
+        few = samples if runs_across(self.shape, self.geometry, rows, cols, dtype, samples) else 0
+        return support.derive(Plans, Plans).of(support, self.geometry, use == "input_gradient", rows, cols, dtype, few)
 
     def __getstate__(self) -> dict[str, object]:
         return {"support": self.support, "geometry": self.geometry, "reach": self.reach}
