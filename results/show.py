@@ -2,7 +2,7 @@
 
     python results/show.py          # after new runs
     python results/show.py --check  # exit code 1 if a table is not what the rows say
-    python results/show.py --picture  # also the README's figure, docs/race.png, from results/race
+    python results/show.py --picture  # also the figures of races, docs/race*.png, from results/race
 
 A table stands between `<!-- results: EXPERIMENT MODEL -->` and `<!-- end -->`; `*` means all models, `MODEL:curves` and
 `MODEL:others` the two parts of figure 1. `probes *` is the table of single
@@ -34,7 +34,8 @@ from regrow.experiments.tables import Line, count, markdown, number, table_from_
 from regrow.race import page, stored
 
 HOME = Path(__file__).parent
-SHOWN = "alexnet-s-5-epochs"
+PICTURES = {"alexnet-s-5-epochs": ("race", "five epochs"), "alexnet-s-20-epochs": ("race-20-epochs", "twenty epochs")}
+"""Races that are drawn: the picture's name in docs/, and how long they were."""
 DENSITY = 0.05
 PAGES = ("results", "probes", "benchmarks", "growth_window", "execution", "compact")
 DOCUMENTS = tuple(HOME.parent / "docs" / f"{page}.md" for page in PAGES)
@@ -166,9 +167,12 @@ def main() -> int:
     chosen = parser.parse_args()
     check = chosen.check
     if chosen.picture:
-        rows = stored.read(HOME / "race" / SHOWN).rows
-        page.write_picture(HOME.parent / "docs" / "race", rows, "AlexNet-s on CIFAR-10, five epochs: error over time")
-        (HOME.parent / "docs" / "race.svg").unlink()
+        for folder, (name, length) in PICTURES.items():
+            out = HOME.parent / "docs" / name
+            page.write_picture(
+                out, stored.read(HOME / "race" / folder).rows, f"AlexNet-s on CIFAR-10, {length}: error over time"
+            )
+            out.with_suffix(".svg").unlink()
     stale = [path for path in DOCUMENTS if refreshed(path.read_text()) != path.read_text()]
     for path in stale:
         if check:
