@@ -120,7 +120,7 @@ def inside(owner: object) -> list[Any]:
 def own_bytes(case: Case) -> int:
     """Present weights and the lists of both plans: what our kernels read where storage is compact."""
     pattern, size = SparsePattern(case.mask, geometry_of(case.module)), passes.map_size(case.x)
-    plans = (pattern.plan(each, *size, case.weight.dtype) for each in ("forward", "input_gradient"))
+    plans = (pattern.plan(each, *size, case.weight.dtype, len(case.x)) for each in ("forward", "input_gradient"))
     return case.weight.element_size() * pattern.support.nnz + sum(plan.nbytes for plan in plans)
 
 

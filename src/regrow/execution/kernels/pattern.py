@@ -129,7 +129,7 @@ class Plans:
         rows: int,
         cols: int,
         dtype: torch.dtype,
-        samples: int,
+        samples: int = 0,
     ) -> KernelPlan:
         """The plan of one pass, made when first asked for; ``samples`` is 0 where it serves any number."""
         key = (geometry, input_gradient, rows, cols, dtype, samples)
